@@ -24,12 +24,12 @@ type choice struct {
 	script   script
 	governed uint64 // what the governor calls it; 0: it was not told
 	told     toldOf
-	fork     *fork   // nil: there is none
-	swap     *swap   // nil: it has its blocks, or waits to be computed
-	regain   *regain // nil: nothing that it lost is to come from the cell
-	sought   int     // tokens that it had when the cell was last asked for them
-	found    int     // of its blocks, those that were there when it was admitted
-	lost     int     // tokens that it had when the governor last took its blocks; 0: it never did
+	fork     *fork    // nil: there is none
+	swap     *swap    // nil: it has its blocks, or waits to be computed
+	refetch  *refetch // nil: nothing that it lost is to come from the cell
+	sought   int      // tokens that it had when the cell was last asked for them
+	found    int      // of its blocks, those that were there when it was admitted
+	lost     int      // tokens that it had when the governor last took its blocks; 0: it never did
 	logits   []float32
 	seen     bool   // it was admitted once
 	kept     int    // tokens that the agent was told of, or that came from there

@@ -9,7 +9,7 @@ import (
 )
 
 // head begins a chunk.
-func (p *page) head(to []byte) []byte {
+func (p *response) head(to []byte) []byte {
 	if p.prefix == nil {
 		object := openai.ObjectCompletion
 		if p.chat {
@@ -25,7 +25,7 @@ func (p *page) head(to []byte) []byte {
 
 // appendOutput appends the chunks of an output: none where there is nothing to
 // tell. The end of the last answer is kept back for appendEnd.
-func (p *page) appendOutput(to []byte, o *Output) []byte {
+func (p *response) appendOutput(to []byte, o *Output) []byte {
 	a := &p.choices()[o.Choice]
 	if p.chat && !a.begun {
 		to = p.appendChunk(to, o.Choice, `"delta":{"role":"assistant","content":""}`, &Output{})
@@ -53,7 +53,7 @@ func (p *page) appendOutput(to []byte, o *Output) []byte {
 
 // appendEnd appends what comes before [DONE]: the end of the last answer, the
 // usage where it was asked for, and the report with the very last chunk.
-func (p *page) appendEnd(to []byte, r Result) []byte {
+func (p *response) appendEnd(to []byte, r Result) []byte {
 	report := appendJSON([]byte(`,"meridian":`), r.Report)
 	if len(p.last) > 0 {
 		to = append(to, p.last...)
@@ -73,13 +73,13 @@ func (p *page) appendEnd(to []byte, r Result) []byte {
 	return to
 }
 
-func (p *page) appendChunk(to []byte, choice int, delta string, o *Output) []byte {
+func (p *response) appendChunk(to []byte, choice int, delta string, o *Output) []byte {
 	return append(p.chunkBody(to, choice, delta, o), "}\n\n"...)
 }
 
 // chunkBody appends an event without the brace that closes it. delta, where
 // given, replaces what o says.
-func (p *page) chunkBody(to []byte, choice int, delta string, o *Output) []byte {
+func (p *response) chunkBody(to []byte, choice int, delta string, o *Output) []byte {
 	to = append(strconv.AppendInt(append(p.head(to), `{"index":`...), int64(choice), 10), ',')
 	switch {
 	case delta != "":

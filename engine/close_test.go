@@ -10,7 +10,7 @@ import (
 
 // slowDoor notes how long it may take to let go of the memory.
 type slowDoor struct {
-	portal
+	doorClient
 	until time.Time
 }
 

@@ -26,8 +26,8 @@ type early struct {
 	stale  *time.Timer // withdraws it when no decode engine has taken it for long enough
 }
 
-// growing is a prompt that a step computes and that is offered.
-type growing struct {
+// computingPrompt is a prompt that a step computes and that is offered.
+type computingPrompt struct {
 	transfer [16]byte
 	tokens   int // that it has after the step; 0: all of the prompt
 }
@@ -166,7 +166,7 @@ func (e *Engine) grow(work []batch.Work) {
 		if held := y.hold.Blocks(); !y.refuse && !slices.Equal(held, w.Sequence.Blocks()[:len(held)]) {
 			e.dropEarly(c.request) // it lost its blocks since, and goes on in others
 		} else if y.ticket != nil {
-			e.growing = append(e.growing, growing{y.transfer, tokensOf(w.Start+w.Count, w.Sequence.Prompt)})
+			e.growing = append(e.growing, computingPrompt{y.transfer, tokensOf(w.Start+w.Count, w.Sequence.Prompt)})
 		}
 	}
 }
@@ -184,9 +184,9 @@ func (e *Engine) layerDone(layers int) {
 	}
 }
 
-// news is what the agent has not been told yet of offers that are being computed: of
+// progressUpdates is what the agent has not been told yet of offers that are being computed: of
 // each the last alone, so that an agent that hangs does not hold up the step loop.
-type news struct {
+type progressUpdates struct {
 	mu      sync.Mutex // protects the rest
 	waiting map[[16]byte]progress
 	telling bool
@@ -217,7 +217,7 @@ func (e *Engine) tellComputed(transfer [16]byte, layers, tokens int) {
 	})
 }
 
-func (n *news) take() (transfer [16]byte, p progress, more bool) {
+func (n *progressUpdates) take() (transfer [16]byte, p progress, more bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for transfer, p = range n.waiting {

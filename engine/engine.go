@@ -20,8 +20,8 @@ type runner interface {
 	Step(batch []model.Slice) error
 }
 
-// portal is the engine's side of the door; door.Client is one.
-type portal interface {
+// doorClient is the engine's side of the door; door.Client is one.
+type doorClient interface {
 	Serving() bool
 	Offer(ctx context.Context, o door.Offer) (ticket []byte, err error)
 	Progress(transfer [16]byte, layers, tokens int)
@@ -36,11 +36,11 @@ type portal interface {
 // Engine serves one model.
 type Engine struct {
 	options Options
-	source  *source
+	source  *servedModel
 	cut     model.Cut
 	arenas  []*mem.Arena
 	runner  runner
-	door    portal // nil: serve alone
+	door    doorClient // nil: serve alone
 	started time.Time
 	cutText string
 
@@ -56,8 +56,8 @@ type Engine struct {
 	closing bool
 	stats   Stats
 
-	news news // of offers that are being computed, for the agent
-	loop      // what only the step loop touches
+	news progressUpdates // of offers that are being computed, for the agent
+	loop                 // what only the step loop touches
 }
 
 // loop is the step loop's.
@@ -68,11 +68,11 @@ type loop struct {
 	spare     [][]float32 // logits
 	accepts   map[[16]byte]*accept
 	offers    map[[16]byte]*offer
-	growing   []growing     // prompts of the step that runs, which are offered
-	inDoubt   []*batch.Hold // the door did not answer
-	searches  int           // that the agent has not answered
-	tokenTime time.Duration // what a token of a prompt costs; 0: not known
-	keeps     int           // offers that are to be kept …
+	growing   []computingPrompt // prompts of the step that runs, which are offered
+	inDoubt   []*batch.Hold     // the door did not answer
+	searches  int               // that the agent has not answered
+	tokenTime time.Duration     // what a token of a prompt costs; 0: not known
+	keeps     int               // offers that are to be kept …
 	// … and the blocks that they hold, one that two hold twice.
 	keptBlocks int
 	counters   Counters
@@ -100,7 +100,7 @@ func prepare(o Options) (*Engine, error) {
 		return nil, err
 	}
 	e := &Engine{started: time.Now(), loopDone: make(chan struct{}), wake: make(chan struct{}, 1)}
-	if e.source, err = openSource(o.Model, o.Seed); err != nil {
+	if e.source, err = openServedModel(o.Model, o.Seed); err != nil {
 		return nil, err
 	}
 	if o.Reasoning && !(e.source.thinkStart.exists && e.source.thinkEnd.exists) {

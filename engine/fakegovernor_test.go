@@ -267,7 +267,7 @@ func (g *fakeGovernor) check(t *testing.T) {
 // thinkingTerms are those of a governor that may end thoughts.
 func thinkingTerms(t *testing.T) *doorpb.GovernorTerms {
 	t.Helper()
-	s, err := openSource("tiny", 0)
+	s, err := openServedModel("tiny", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -361,7 +361,7 @@ func (e *Engine) collect(c *choice) {
 func (e *Engine) stopped(c *choice) {
 	e.endSwap(c)
 	e.tellLost(c)
-	c.sequence.Ask = e.mayRegain(c)
+	c.sequence.Ask = e.mayRefetch(c)
 }
 
 // tellLost tells that a sequence has none of its blocks any more.

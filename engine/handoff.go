@@ -261,8 +261,8 @@ func (e *Engine) forsakeAs(in *accept, reason string) {
 		e.backAgain(in.choice)
 		return
 	}
-	if in.choice.regain != nil {
-		in.choice.regain = nil
+	if in.choice.refetch != nil {
+		in.choice.refetch = nil
 		e.counters.Missed++
 		e.unfetched(in.choice)
 		return
@@ -356,8 +356,8 @@ func (e *Engine) acceptEvent(in *accept, event door.Event) {
 		case in.choice.swap != nil:
 			e.scheduler.Fetched(&in.choice.sequence)
 			e.backAgain(in.choice)
-		case in.choice.regain != nil:
-			in.choice.regain = nil
+		case in.choice.refetch != nil:
+			in.choice.refetch = nil
 			e.counters.Regained++
 			e.scheduler.Fetched(&in.choice.sequence)
 		default:

@@ -129,7 +129,7 @@ func problemOf(err error) *openai.Error {
 }
 
 // answer submits a request and writes what comes of it.
-func (e *Engine) answer(w http.ResponseWriter, r *http.Request, request Request, p *page) {
+func (e *Engine) answer(w http.ResponseWriter, r *http.Request, request Request, p *response) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	request.ID = requestID(r.Header)
@@ -178,7 +178,7 @@ func (e *Engine) allowWrite(w http.ResponseWriter) {
 }
 
 // stream writes chunks as they come. The last one waits for the report.
-func (e *Engine) stream(ctx context.Context, w http.ResponseWriter, stream *Stream, p *page) {
+func (e *Engine) stream(ctx context.Context, w http.ResponseWriter, stream *Stream, p *response) {
 	events := openai.NewEventWriter(w)
 	var buffer []byte
 	begun := false

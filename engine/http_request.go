@@ -62,7 +62,7 @@ func (e *Engine) serveCompletions(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w)
 		return
 	}
-	e.answer(w, r, out, e.newPage(&in.Sampling, false))
+	e.answer(w, r, out, e.newResponse(&in.Sampling, false))
 }
 
 func (e *Engine) serveChat(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +76,7 @@ func (e *Engine) serveChat(w http.ResponseWriter, r *http.Request) {
 		problem.Write(w)
 		return
 	}
-	e.answer(w, r, out, e.newPage(&in.Sampling, true))
+	e.answer(w, r, out, e.newResponse(&in.Sampling, true))
 }
 
 func (e *Engine) completion(in *completionRequest) (Request, *openai.Error) {

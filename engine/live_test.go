@@ -78,7 +78,7 @@ func (d *direct) Close() { d.link.Close() }
 // governedLive is an engine of a cell that a governor with this policy decides for.
 func governedLive(t *testing.T, c *cell, o Options, of governing.Options) (*Engine, *direct) {
 	t.Helper()
-	s, err := openSource("tiny", 0)
+	s, err := openServedModel("tiny", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

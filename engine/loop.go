@@ -32,13 +32,13 @@ type request struct {
 	handoff                              time.Duration
 	kv, kvReason                         string
 	accept                               *accept
-	took                                 [16]byte // the hand-off of that accept, or of the one before
-	search                               *search  // for a prefix; nil: it is over
-	found                                int      // tokens that the cell has
-	leaves                               bool     // it was asked to move, and does with its next token
-	offered                              int      // tokens of what a request that moves offers
-	early                                *early   // offer of its prompt, while that is computed
-	triedEarly                           bool     // there was one, at some time
+	took                                 [16]byte      // the hand-off of that accept, or of the one before
+	search                               *prefixLookup // for a prefix; nil: it is over
+	found                                int           // tokens that the cell has
+	leaves                               bool          // it was asked to move, and does with its next token
+	offered                              int           // tokens of what a request that moves offers
+	early                                *early        // offer of its prompt, while that is computed
+	triedEarly                           bool          // there was one, at some time
 }
 
 func (e *Engine) newRequest(r Request) *request {
@@ -173,8 +173,8 @@ func (e *Engine) admitted(p batch.Plan) {
 		switch {
 		case c.swap != nil:
 			e.returns(c, a)
-		case c.regain != nil:
-			e.regains(c, a)
+		case c.refetch != nil:
+			e.refetches(c, a)
 		case a.Fetch:
 			e.fetch(c, a)
 		case a.Outdated:
@@ -203,7 +203,7 @@ func (e *Engine) admitted(p batch.Plan) {
 		e.dropFork(q.Owner.(*fork).choice)
 	}
 	for _, q := range p.Asked {
-		e.beginRegain(q.Owner.(*choice))
+		e.beginRefetch(q.Owner.(*choice))
 	}
 }
 
@@ -314,7 +314,7 @@ func (e *Engine) ended(c *choice) {
 }
 
 func (e *Engine) dropChoice(c *choice) {
-	e.endRegain(c)
+	e.endRefetch(c)
 	e.ungovern(c)
 	e.scheduler.Remove(&c.sequence)
 	e.spareLogits(&c.logits)

@@ -12,13 +12,13 @@ import (
 	"meridian/serve/door"
 )
 
-// search is a request's question whether the cell has a prefix of its prompt. The
+// prefixLookup is a request's question whether the cell has a prefix of its prompt. The
 // request waits for the answer before it takes its place, and others run meanwhile.
 //
 //	asking ──found──► the request fetches the run, and computes the rest
 //	   │        └─────what was here is not any more──┐
 //	   └─────nothing, an error, too late─────────────┴──► it computes its prompt
-type search struct {
+type prefixLookup struct {
 	timer   *time.Timer
 	present int // tokens that are here: what is found begins behind them
 }
@@ -78,7 +78,7 @@ const measuredTokens = 32
 
 // find asks the agent.
 func (e *Engine) find(q *request, present int) {
-	s := &search{present: present}
+	s := &prefixLookup{present: present}
 	q.search = s
 	s.timer = e.look(q.choices[0], present, func(found door.Found) { e.searched(q, s, found) })
 }
@@ -105,7 +105,7 @@ func (e *Engine) look(c *choice, present int, hear func(door.Found)) *time.Timer
 }
 
 // searched: the agent has answered, or is not waited for any more.
-func (e *Engine) searched(q *request, s *search, found door.Found) {
+func (e *Engine) searched(q *request, s *prefixLookup, found door.Found) {
 	if q.search != s || q.over {
 		e.giveBack(found.Ticket)
 		return

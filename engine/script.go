@@ -18,7 +18,7 @@ const (
 	thoughtRange = 33
 )
 
-func newScript(prompt []uint32, tokens *int, s *source) script {
+func newScript(prompt []uint32, tokens *int, s *servedModel) script {
 	c := script{active: true, start: s.thinkStart.id, end: s.thinkEnd.id, newline: s.newline}
 	if tokens != nil {
 		c.tokens = *tokens

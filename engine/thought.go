@@ -22,7 +22,7 @@ type thought struct {
 }
 
 // thoughtModel is how the served model marks thoughts, by what its tokenizer has.
-func (s *source) thoughtModel() (*phase.Model, error) {
+func (s *servedModel) thoughtModel() (*phase.Model, error) {
 	var m phase.Markers
 	if s.thinkStart.exists && s.thinkEnd.exists {
 		m.Start = []phase.Marker{{IDs: []uint32{s.thinkStart.id}, Text: "<think>"}}
@@ -39,7 +39,7 @@ func (c *choice) thinks() bool {
 
 // beginThought is where an answer to a prompt begins. Only a first token tells the machine
 // whether the prompt has opened a thought, and that token may have to be the thought's end.
-func (s *source) beginThought(prompt []uint32) thought {
+func (s *servedModel) beginThought(prompt []uint32) thought {
 	t := thought{machine: s.thoughts.Begin(phase.Prompt{Tokens: prompt})}
 	if s.thinkStart.exists {
 		tried := t.machine

@@ -103,7 +103,7 @@ func TestTracesAreRead(t *testing.T) {
 
 // What a governor is told of a model that engines bring along is what the engine itself goes by.
 func TestThoughtsOfBuiltInModels(t *testing.T) {
-	s, err := openSource("tiny", 0)
+	s, err := openServedModel("tiny", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

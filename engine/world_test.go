@@ -188,7 +188,7 @@ func newWorld(t testing.TB, seed uint64) *governedWorld {
 	w := &governedWorld{
 		t: t, seed: seed, faults: drawFaults(dice, seed), cell: newCell(), story: fnv.New64a(), asked: make(map[string]*Request), decisions: make(map[string]int),
 	}
-	source, err := openSource("tiny", 0)
+	source, err := openServedModel("tiny", 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/run/config"
 )
 
@@ -21,11 +21,11 @@ func adminClient(in *config.Config) (*http.Client, error) {
 	}
 	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	if in.Gateway.TLSCert != config.None {
-		certificate, err := talk.ReadCertificate(in.Gateway.TLSCert)
+		certificate, err := openaiclient.ReadCertificate(in.Gateway.TLSCert)
 		if err != nil {
 			return nil, invalid("name a file with the certificate in PEM, or none", "gateway.tls_cert: %w", err)
 		}
-		client = talk.Trusting(certificate)
+		client = openaiclient.Trusting(certificate)
 	}
 	client.Transport = withKey{key: key, next: client.Transport}
 	// An answer that leads elsewhere is not followed: the key is for who was asked.

@@ -83,9 +83,9 @@ func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, parts 
 	return n, lacking(err)
 }
 
-// visit starts an agent for one errand. Without a name it has one that is made up
+// shortAgent starts an agent for one errand. Without a name it has one that is made up
 // from what it comes for.
-func visit(ctx context.Context, std *stdio, all *commands, self agentFlags, errand string, parts agentParts) (*node.Agent, error) {
+func shortAgent(ctx context.Context, std *stdio, all *commands, self agentFlags, errand string, parts agentParts) (*node.Agent, error) {
 	named, nowhere := self.Name != "", ""
 	if !named {
 		var suffix [4]byte

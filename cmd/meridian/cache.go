@@ -102,7 +102,7 @@ func messagesIn(text string) (json.RawMessage, error) {
 }
 
 // tokenize has an engine say which tokens a prompt has there.
-func (c *promptFlags) tokenize(ctx context.Context, k *node.Keeper, text string) ([]uint32, error) {
+func (c *promptFlags) tokenize(ctx context.Context, k *node.PrefixEngine, text string) ([]uint32, error) {
 	if len(c.Tokens) > 0 {
 		return c.Tokens, nil
 	}
@@ -172,7 +172,7 @@ func postTokenize(ctx context.Context, url string, body []byte) ([]uint32, error
 func (c *promptFlags) look(ctx context.Context, std *stdio, n *node.Agent, text string) (*node.CacheLook, error) {
 	wait := newWaiting(std.err, "asking the cell")
 	defer wait.stop()
-	k, err := n.Keeper(ctx, c.Engine, c.Model)
+	k, err := n.PrefixEngine(ctx, c.Engine, c.Model)
 	if errors.Is(err, node.ErrNoKeeper) {
 		return nil, &failure{err: err, hint: "`meridian targets` lists engines; one keeps and finds when its agent has a part in the object cache (store.enabled) and it knows the words", status: exitFailure}
 	}

@@ -46,10 +46,10 @@ type tierRow struct {
 
 // cacheFigures are one look.
 type cacheFigures struct {
-	Tiers   []tierRow       `json:"tiers,omitempty"`
-	Models  []node.CacheUse `json:"models,omitempty"`
-	Tenants []node.CacheUse `json:"tenants,omitempty"`
-	Silent  []node.Silent   `json:"silent,omitempty"`
+	Tiers   []tierRow          `json:"tiers,omitempty"`
+	Models  []node.CacheUse    `json:"models,omitempty"`
+	Tenants []node.CacheUse    `json:"tenants,omitempty"`
+	Silent  []node.Unreachable `json:"silent,omitempty"`
 }
 
 func (c *cacheTopCommand) Run(std *stdio, all *commands) error {

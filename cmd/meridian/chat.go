@@ -15,7 +15,7 @@ import (
 	"syscall"
 
 	"meridian/run/cell"
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/serve/openai"
 )
 
@@ -43,9 +43,9 @@ func (c *chatCommand) Help() string {
 }
 
 // client is of the server that flags name, or of the cell.
-func (c *chatCommand) client(std *stdio, all *commands) (*talk.Client, error) {
+func (c *chatCommand) client(std *stdio, all *commands) (*openaiclient.Client, error) {
 	if c.URL != "" {
-		return &talk.Client{URL: strings.TrimSuffix(strings.TrimSuffix(c.URL, "/"), "/v1"), Key: cmp.Or(c.APIKey, keyOfEnvironment())}, nil
+		return &openaiclient.Client{URL: strings.TrimSuffix(strings.TrimSuffix(c.URL, "/"), "/v1"), Key: cmp.Or(c.APIKey, keyOfEnvironment())}, nil
 	}
 	in, err := all.load(std)
 	if err != nil {
@@ -135,7 +135,7 @@ func readLines(in io.Reader) <-chan string {
 
 // conversation is one chat with its history.
 type conversation struct {
-	client     *talk.Client
+	client     *openaiclient.Client
 	out, err   io.Writer
 	editor     *lineEditor   // of a person at a terminal
 	lines      <-chan string // without an editor
@@ -280,7 +280,7 @@ func (s *conversation) say(ctx context.Context, text string) {
 		Messages: s.messages,
 	}
 	type result struct {
-		answer *talk.Answer
+		answer *openaiclient.Answer
 		err    error
 	}
 	shown := &speech{w: s.out, dims: s.dims}
@@ -334,7 +334,7 @@ type speech struct {
 	dimmed, said bool
 }
 
-func (s *speech) piece(p talk.Piece) {
+func (s *speech) piece(p openaiclient.Piece) {
 	if p.Thought != "" && s.dims {
 		if !s.dimmed {
 			fmt.Fprint(s.w, "\x1b[2m")

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/serve/openai"
 )
 
@@ -79,7 +79,7 @@ func TestChatTellsTheModelMore(t *testing.T) {
 func TestChatThatFails(t *testing.T) {
 	for typed, want := range map[string]string{
 		"too much\nhello\n": "it is too long (/reset begins anew)",
-		"break\n":           talk.ErrCut.Error(),
+		"break\n":           openaiclient.ErrCut.Error(),
 		"/dance\n":          "there is no /dance",
 		"/think of me\n":    "/think takes a number of tokens",
 	} {
@@ -106,7 +106,7 @@ func TestChatInterrupted(t *testing.T) {
 	signals := make(chan os.Signal)
 	lines := make(chan string)
 	var out bytes.Buffer
-	s := &conversation{client: &talk.Client{URL: server.URL}, out: &out, err: io.Discard, lines: lines, interrupts: signals, asks: true}
+	s := &conversation{client: &openaiclient.Client{URL: server.URL}, out: &out, err: io.Discard, lines: lines, interrupts: signals, asks: true}
 	ended := make(chan error)
 	go func() { ended <- s.run(context.Background()) }()
 	lines <- "go on"
@@ -131,7 +131,7 @@ func TestSpeech(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		s := &speech{w: &out, dims: c.dims}
-		for _, p := range []talk.Piece{{Thought: "hm, "}, {Thought: "so"}, {Text: "yes"}, {Text: "\x1b[31m\x1b[2J!"}} {
+		for _, p := range []openaiclient.Piece{{Thought: "hm, "}, {Thought: "so"}, {Text: "yes"}, {Text: "\x1b[31m\x1b[2J!"}} {
 			s.piece(p)
 		}
 		s.end()

@@ -142,7 +142,7 @@ type explanation struct {
 	partOf   string              // the request that a hand-off was part of
 	err      error               // why there is nothing
 	unread   error               // what could not be looked into
-	silent   []node.Silent
+	silent   []node.Unreachable
 }
 
 // recordDelay is more than a record takes from the end of its request to the

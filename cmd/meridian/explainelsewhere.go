@@ -34,7 +34,7 @@ func (c *explainCommand) gather(std *stdio, all *commands, id string) (*node.Gat
 	defer cancel()
 	wait := newWaiting(std.err, "asking the cell")
 	defer wait.stop()
-	n, err := visit(ctx, std, &quiet, agentFlags{cellFlags: c.cellFlags, Name: c.Name}, "explain", agentParts{})
+	n, err := shortAgent(ctx, std, &quiet, agentFlags{cellFlags: c.cellFlags, Name: c.Name}, "explain", agentParts{})
 	if err != nil {
 		return nil, err
 	}

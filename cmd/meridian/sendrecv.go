@@ -91,7 +91,7 @@ func (c *sendCommand) Run(std *stdio, all *commands) error {
 // open starts an agent for one file.
 func (c *sendCommand) open(ctx context.Context, std *stdio, all *commands) (*node.Agent, error) {
 	self := agentFlags{cellFlags: c.cellFlags, Name: c.Name, Listen: c.Listen, NoDirectory: c.At != ""}
-	return visit(ctx, std, all, self, "send", agentParts{})
+	return shortAgent(ctx, std, all, self, "send", agentParts{})
 }
 
 func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os.File, size uint64, peerName, name string) error {

@@ -114,7 +114,7 @@ func (c *storeFlags) join(ctx context.Context, std *stdio, all *commands, part *
 	defer cancel()
 	wait := newWaiting(std.err, "joining the cell")
 	defer wait.stop()
-	n, err := visit(ctx, std, all, agentFlags{cellFlags: c.cellFlags, Name: c.Name}, "store", agentParts{store: part})
+	n, err := shortAgent(ctx, std, all, agentFlags{cellFlags: c.cellFlags, Name: c.Name}, "store", agentParts{store: part})
 	return n, noDirectory(err)
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"meridian/run/cell"
 	"meridian/run/cell/demo"
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/run/config"
 )
 
@@ -276,7 +276,7 @@ func calledAs() string {
 }
 
 // screen tells a person what to do with the cell.
-func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *entrance, configuration string) {
+func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *gatewayAccess, configuration string) {
 	r, spec := running.Record(), running.Spec()
 	me, state := calledAs(), ""
 	if configuration != "" {
@@ -300,7 +300,7 @@ func (c *upCommand) screen(w io.Writer, running *cell.Cell, entrance *entrance, 
 }
 
 // demonstrate runs the load and prints the report, the verdict last.
-func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startDisplay, running *cell.Cell, gateway *talk.Client) error {
+func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startDisplay, running *cell.Cell, gateway *openaiclient.Client) error {
 	models, err := gateway.Models(ctx)
 	if err != nil {
 		return err
@@ -309,10 +309,10 @@ func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startD
 		return errors.New("the gateway has no model; `meridian logs gateway` may tell why")
 	}
 	const alone = "alone"
-	workers := make(map[string]*talk.Client)
+	workers := make(map[string]*openaiclient.Client)
 	for _, p := range running.Record().Parts {
 		if p.Kind == cell.Decode && running.Spec().Store != "0" {
-			workers[p.Name] = &talk.Client{URL: p.URL}
+			workers[p.Name] = &openaiclient.Client{URL: p.URL}
 		}
 	}
 	if len(workers) < 2 { // whoever computed the first turn's prompt has nothing to find
@@ -321,13 +321,13 @@ func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startD
 	report, err := demo.Run(ctx, demo.Options{
 		Gateway: gateway, StateDir: running.StateDir(), Model: models[0].ID, MaxTokens: models[0].MaxModelLen, Reasoning: running.Spec().Reasoning,
 		Greedy: running.Spec().VLLM != nil, Received: running.HandedTokens, Workers: workers, FoundTokens: running.FoundTokens,
-		Alone: func(ctx context.Context) (*talk.Client, error) {
+		Alone: func(ctx context.Context) (*openaiclient.Client, error) {
 			plan, err := running.Spec().Alone(alone)
 			if err != nil {
 				return nil, err
 			}
 			engine, err := running.Add(ctx, plan)
-			return &talk.Client{URL: engine.URL}, err
+			return &openaiclient.Client{URL: engine.URL}, err
 		},
 		Tell: display.stage,
 	})

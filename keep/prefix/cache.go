@@ -136,7 +136,7 @@ type Cache struct {
 	asks      map[kv.Member]int // of other agents, that are being looked at
 	finding   keys.Budget
 	fetches   map[kv.ID]fetch // that were found and have not ended
-	master    silence
+	master    masterBackoff
 	copier    *copier // nil where no copies are made
 	metrics   Metrics
 	tally     keys.Tally

@@ -237,7 +237,7 @@ func (c *Cache) noteSole(units keys.Chain, copies [][]string) {
 		if !slices.Contains(copies[n], c.self.Name) {
 			continue
 		}
-		_ = c.options.Store.SetSole(runOf(units).Copy(n+1), keys.Sole(copies, n, c.self.Name)) // its keys are names: they are in the store
+		_ = c.options.Store.SetLastCopy(runOf(units).Copy(n+1), keys.LastCopies(copies, n, c.self.Name)) // its keys are names: they are in the store
 	}
 }
 

@@ -122,7 +122,7 @@ func (c *Cache) findFrom(ctx context.Context, f Find, e *engine, chain keys.Chai
 	if !c.worth(e, end*e.unit.Tokens-f.Present, f.TokenTime) {
 		return Found{Reason: "compute"}, nil
 	}
-	s := seeking{cache: c, find: f, engine: e, chain: chain, machine: keys.NewFinding(stretches)}
+	s := ownerQueries{cache: c, find: f, engine: e, chain: chain, machine: keys.NewFindMachine(stretches)}
 	began := c.options.Clock.Now()
 	s.run(ctx, len(stretches))
 	found := s.found(end < len(chain.Keys))
@@ -130,25 +130,25 @@ func (c *Cache) findFrom(ctx context.Context, f Find, e *engine, chain keys.Chai
 	return found, s.failed
 }
 
-// seeking is a Find whose owners are asked.
-type seeking struct {
+// ownerQueries is a Find whose owners are asked.
+type ownerQueries struct {
 	cache   *Cache
 	find    Find
 	engine  *engine
 	chain   keys.Chain
-	machine *keys.Finding
-	answers chan sought
+	machine *keys.FindMachine
+	answers chan ownerReply
 	failed  map[string]bool // owners that said nothing, or that they have too much to do
 }
 
-type sought struct {
+type ownerReply struct {
 	number int
 	answer *keys.FindAnswer // nil: there is none
 }
 
 // run asks until it is known what is found, or ctx ends.
-func (s *seeking) run(ctx context.Context, stretches int) {
-	s.answers = make(chan sought, 2*stretches) // each is asked twice at most, so that no answer waits
+func (s *ownerQueries) run(ctx context.Context, stretches int) {
+	s.answers = make(chan ownerReply, 2*stretches) // each is asked twice at most, so that no answer waits
 	waiting := stretches
 	for number := range stretches {
 		s.ask(ctx, number)
@@ -189,7 +189,7 @@ func (s *seeking) run(ctx context.Context, stretches int) {
 	})
 }
 
-func (s *seeking) fail(number int) {
+func (s *ownerQueries) fail(number int) {
 	if s.failed == nil {
 		s.failed = make(map[string]bool)
 	}
@@ -197,12 +197,12 @@ func (s *seeking) fail(number int) {
 }
 
 // ask asks the owner of a stretch for what that is now.
-func (s *seeking) ask(ctx context.Context, number int) {
+func (s *ownerQueries) ask(ctx context.Context, number int) {
 	at := s.machine.At(number)
-	s.cache.wait.Go(func() { s.answers <- sought{number, s.askOne(ctx, at)} })
+	s.cache.wait.Go(func() { s.answers <- ownerReply{number, s.askOne(ctx, at)} })
 }
 
-func (s *seeking) askOne(ctx context.Context, at keys.Stretch) *keys.FindAnswer {
+func (s *ownerQueries) askOne(ctx context.Context, at keys.UnitRange) *keys.FindAnswer {
 	c := s.cache
 	to, reads, err := c.owner(at.Owner)
 	if err != nil {
@@ -231,7 +231,7 @@ func (s *seeking) askOne(ctx context.Context, at keys.Stretch) *keys.FindAnswer 
 }
 
 // found is what came of it. More says that nobody has what follows the last stretch.
-func (s *seeking) found(more bool) Found {
+func (s *ownerQueries) found(more bool) Found {
 	granted, why, late := s.machine.Found()
 	var f Found
 	at := s.find.Present
@@ -257,7 +257,7 @@ func (s *seeking) found(more bool) Found {
 
 // tierParts are what an owner says of where units were, in tokens, of which so many are of use:
 // of the first unit, the engine may have some.
-func tierParts(from []keys.From, unitTokens, tokens int) (parts []TierPart) {
+func tierParts(from []keys.TierWait, unitTokens, tokens int) (parts []TierPart) {
 	for i := range slices.Backward(from) {
 		f := &from[i]
 		part := TierPart{Tier: f.Tier, Tokens: min(f.Units*unitTokens, tokens), Micros: f.Micros}

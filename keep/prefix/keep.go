@@ -95,7 +95,7 @@ func (c *Cache) keep(k Keep, e *engine) {
 	}
 	c.tellUsed(chain, have)
 	own, owners := c.owners()
-	machine := keys.NewKeeping(have, own, keys.Belongs(chain, owners))
+	machine := keys.NewKeepMachine(have, own, keys.Belongs(chain, owners))
 	k.present = machine.First * e.unit.Tokens
 	if outcome, over := machine.Over(); over {
 		_ = c.options.Store.Touch(runOf(chain))
@@ -163,7 +163,7 @@ func (c *Cache) owners() (own string, all []string) {
 
 // offer offers what is missing, to one owner after the other, and returns when the blocks
 // are the engine's again.
-func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keys.Chain, machine *keys.Keeping, offered func()) {
+func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keys.Chain, machine *keys.KeepMachine, offered func()) {
 	if err := ctx.Err(); err != nil {
 		c.freed(k, "unknown", err)
 		return

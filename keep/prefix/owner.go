@@ -251,7 +251,7 @@ func (c *Cache) grantTo(ctx context.Context, from kv.Member, m *keys.FindAsk) *k
 // grant offers units to a finder: all that it asked for, verified, or it hears how many
 // there are.
 func (c *Cache) grant(ctx context.Context, m *keys.FindAsk) *keys.FindAnswer {
-	var from []keys.From
+	var from []keys.TierWait
 	refuse := func(v keys.Verdict, have int) *keys.FindAnswer {
 		c.count(func(m *Metrics) { m.GrantsRefused++ })
 		return &keys.FindAnswer{Verdict: v, Have: have, Tell: m.Tell, From: from[:min(have, len(from))]} // where nothing is, it was nowhere
@@ -306,10 +306,10 @@ func (c *Cache) grant(ctx context.Context, m *keys.FindAsk) *keys.FindAnswer {
 }
 
 // fromOf is where held units were.
-func fromOf(h *store.Hold) []keys.From {
-	from := make([]keys.From, len(h.From))
+func fromOf(h *store.Hold) []keys.TierWait {
+	from := make([]keys.TierWait, len(h.From))
 	for i, s := range h.From {
-		from[i] = keys.From{Tier: s.Tier, Units: s.Objects, Micros: uint64(s.Took.Microseconds())}
+		from[i] = keys.TierWait{Tier: s.Tier, Units: s.Objects, Micros: uint64(s.Took.Microseconds())}
 	}
 	return from
 }

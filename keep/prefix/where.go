@@ -20,15 +20,15 @@ const (
 // errSilent means that the master is not asked for the moment.
 var errSilent = fmt.Errorf("%w: the master has not answered lately", store.ErrUnavailable)
 
-// silence is how long the master has said nothing. While it lasts, neither do Keeps have
+// masterBackoff is how long the master has said nothing. While it lasts, neither do Keeps have
 // an engine's blocks for nothing nor do Finds hold a prompt up.
-type silence struct {
+type masterBackoff struct {
 	inVain int
 	next   time.Time // when it is asked again
 }
 
 // ask says whether to ask now; who is told so is the only one for a while.
-func (s *silence) ask(now time.Time) bool {
+func (s *masterBackoff) ask(now time.Time) bool {
 	if s.inVain < maxSilences {
 		return true
 	}
@@ -40,7 +40,7 @@ func (s *silence) ask(now time.Time) bool {
 }
 
 // asked notes how a question ended.
-func (s *silence) asked(began, now time.Time, err error) {
+func (s *masterBackoff) asked(began, now time.Time, err error) {
 	switch {
 	case err == nil:
 		s.inVain = 0

@@ -9,7 +9,7 @@ import (
 // After three questions in vain the master is asked once a second, until it answers; what
 // fails at once does not count.
 func TestSilence(t *testing.T) {
-	var s silence
+	var s masterBackoff
 	now, failed := time.Unix(1000, 0), errors.New("no answer")
 	for range 10 {
 		if !s.ask(now) {

@@ -22,23 +22,23 @@ import (
 //	Hold: it is not here ─────► promoted: tier.Get into room that is reserved, and committed
 type cold struct {
 	store  *Store
-	behind []*behind // the first is asked first
+	behind []*writeBehind // the first is asked first
 
 	mu     sync.Mutex // protects the rest
 	sketch *admission.Sketch
 	// promoting are the objects that come to memory, by the hashes of their names.
-	promoting map[uint64]*coming
+	promoting map[uint64]*objectPromotion
 	stats     ColdStats
 }
 
-// coming is an object on its way to memory.
-type coming struct {
+// objectPromotion is an object on its way to memory.
+type objectPromotion struct {
 	over chan struct{} // closed when it is
 	tier string        // that had it, once it is over
 }
 
-// behind writes to one tier what was admitted.
-type behind struct {
+// writeBehind writes to one tier what was admitted.
+type writeBehind struct {
 	tier.Tier
 	runs chan [][]byte
 }
@@ -69,9 +69,9 @@ func openCold(s *Store, tiers []tier.Tier) *cold {
 	if len(tiers) == 0 {
 		return nil
 	}
-	c := &cold{store: s, sketch: admission.NewSketch(sketched), promoting: make(map[uint64]*coming)}
+	c := &cold{store: s, sketch: admission.NewSketch(sketched), promoting: make(map[uint64]*objectPromotion)}
 	for _, t := range tiers {
-		b := &behind{t, make(chan [][]byte, maxBehind)}
+		b := &writeBehind{t, make(chan [][]byte, maxBehind)}
 		c.behind = append(c.behind, b)
 		s.wait.Go(func() { c.write(b) })
 	}
@@ -119,7 +119,7 @@ func (c *cold) count(change func(*ColdStats)) {
 }
 
 // write gives a tier what was admitted, run by run, until the store is closed.
-func (c *cold) write(b *behind) {
+func (c *cold) write(b *writeBehind) {
 	for {
 		select {
 		case <-c.store.ctx.Done():
@@ -139,7 +139,7 @@ func (c *cold) write(b *behind) {
 }
 
 // writeOne gives a tier an object, if it is still here and whole.
-func (c *cold) writeOne(b *behind, name []byte) (wrote bool) {
+func (c *cold) writeOne(b *writeBehind, name []byte) (wrote bool) {
 	h, err := c.store.holdNames([][]byte{name})
 	defer h.Release()
 	if err != nil {

@@ -101,7 +101,7 @@ func (s *Store) check(at owner.Location) error {
 }
 
 // beginLook looks at an object that a reader calls broken. mu is held.
-func (s *Store) beginLook(e protocol.Look) (do func()) {
+func (s *Store) beginLook(e protocol.Verify) (do func()) {
 	return s.background(func() {
 		err := s.check(e.Location)
 		s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Looked(now, e, err) })

@@ -9,6 +9,6 @@ func (s *Store) FillOutbox(to kv.Member) (end func()) {
 	defer o.mu.Unlock()
 	l := o.lanes[to]
 	o.bytes += maxLane
-	o.lanes[to] = lane{l.messages + 1, l.bytes + maxLane}
+	o.lanes[to] = peerQueue{l.messages + 1, l.bytes + maxLane}
 	return func() { o.over(to, maxLane) }
 }

@@ -180,9 +180,9 @@ func (s *Store) touch(names [][]byte) {
 	}
 }
 
-// SetSole says which copies of a run that lie here stand in for what they are copies of, as
+// SetLastCopy says which copies of a run that lie here stand in for what they are copies of, as
 // nobody has that any more: those do not leave before everything else.
-func (s *Store) SetSole(r Run, sole []bool) error {
+func (s *Store) SetLastCopy(r Run, sole []bool) error {
 	names, err := s.namesOf(r)
 	if err == nil && len(sole) != len(names) {
 		err = fmt.Errorf("%w: %d objects, and %d words about them", ErrRefused, len(names), len(sole))
@@ -193,7 +193,7 @@ func (s *Store) SetSole(r Run, sole []bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server != nil {
-		s.server.SetSole(s.now(), names, sole)
+		s.server.SetLastCopy(s.now(), names, sole)
 	}
 	return nil
 }

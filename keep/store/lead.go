@@ -15,8 +15,8 @@ import (
 	"meridian/member/directory"
 )
 
-// led is this process's time as the master.
-type led struct {
+// masterTerm is this process's time as the master.
+type masterTerm struct {
 	*protocol.Coordinator
 	store *Store
 	term  uint64
@@ -103,12 +103,12 @@ func (s *Store) lead(term uint64) bool {
 	if term == 0 {
 		return true
 	}
-	was, err := s.inherited()
+	was, err := s.readPredecessors()
 	if err != nil {
 		s.options.Logger.Warn("elected as the master, and the directory does not say who the owners are", "error", err)
 		return false
 	}
-	l := &led{store: s, term: term, marks: make(chan protocol.Mark, 2*maxOwners), at: was.at, seat: s.election.Seat(term)}
+	l := &masterTerm{store: s, term: term, marks: make(chan protocol.Mark, 2*maxOwners), at: was.at, seat: s.election.Seat(term)}
 	l.life, l.end = context.WithCancel(s.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,8 +122,8 @@ func (s *Store) lead(term uint64) bool {
 	return true
 }
 
-// inheritance is whom a new master must hear, and what its predecessors wrote down.
-type inheritance struct {
+// predecessorState is whom a new master must hear, and what its predecessors wrote down.
+type predecessorState struct {
 	roster, marks []master.Mark
 	// at has the revision of each mark of an owner on the roster.
 	at map[string]directory.Revision
@@ -132,7 +132,7 @@ type inheritance struct {
 	idle []directory.Record
 }
 
-func (s *Store) inherited() (was inheritance, err error) {
+func (s *Store) readPredecessors() (was predecessorState, err error) {
 	owners, err := s.options.Directory.List(s.ctx, rosterPrefix)
 	if err != nil {
 		return was, err
@@ -168,7 +168,7 @@ func (s *Store) inherited() (was inheritance, err error) {
 }
 
 // clear deletes marks that say nothing, so that they do not pile up.
-func (l *led) clear(idle []directory.Record) {
+func (l *masterTerm) clear(idle []directory.Record) {
 	for _, r := range idle {
 		if l.life.Err() != nil {
 			return
@@ -207,7 +207,7 @@ func parseMark(r directory.Record) (markRecord, error) {
 }
 
 // mark asks for a mark to be written. The store's mu is held.
-func (l *led) mark(e protocol.Mark) (do func()) {
+func (l *masterTerm) mark(e protocol.Mark) (do func()) {
 	if l == nil {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (l *led) mark(e protocol.Mark) (do func()) {
 
 // write writes marks, each until it is written or this term is over. One that cannot
 // be written keeps no other owner's waiting.
-func (l *led) write() {
+func (l *masterTerm) write() {
 	var pending []protocol.Mark
 	for {
 		var retry <-chan struct{}
@@ -247,7 +247,7 @@ func (l *led) write() {
 const markPause = 100 * time.Millisecond
 
 // writeOne tries once, and reports whether there is nothing left to try.
-func (l *led) writeOne(e protocol.Mark) bool {
+func (l *masterTerm) writeOne(e protocol.Mark) bool {
 	err := l.put(e)
 	switch {
 	case errors.Is(err, directory.ErrDeposed):
@@ -267,7 +267,7 @@ func (l *led) writeOne(e protocol.Mark) bool {
 
 // put writes that an owner is away, or back. A mark of an owner that is back says
 // nothing to a master, and goes.
-func (l *led) put(e protocol.Mark) error {
+func (l *masterTerm) put(e protocol.Mark) error {
 	if !e.Away && l.at[e.Owner] == 0 {
 		return nil
 	}

@@ -21,17 +21,17 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	for _, name := range []string{"x", "y"} {
 		putRecord(t, d, rosterPrefix+name, OwnerRecord{Name: name, Incarnation: kv.ID{1}})
 	}
-	elect := func() *led {
+	elect := func() *masterTerm {
 		t.Helper()
 		seat, err := d.Put(ctx, directory.Entry{Key: masterKey + "/leader"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		was, err := s.inherited()
+		was, err := s.readPredecessors()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return &led{store: s, term: uint64(seat.Revision), life: ctx, at: was.at, seat: directory.Guard{Key: seat.Key, Revision: seat.Revision}}
+		return &masterTerm{store: s, term: uint64(seat.Revision), life: ctx, at: was.at, seat: directory.Guard{Key: seat.Key, Revision: seat.Revision}}
 	}
 	mark := func(name string, away bool) protocol.Mark {
 		return protocol.Mark{Effect: master.Effect{Owner: name, Incarnation: kv.ID{1}, Away: away}}
@@ -39,7 +39,7 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 	away := func(want ...string) {
 		t.Helper()
 		var names []string
-		was, err := s.inherited()
+		was, err := s.readPredecessors()
 		for _, m := range was.marks {
 			names = append(names, m.Owner)
 		}
@@ -47,7 +47,7 @@ func TestMarksOfDeposedMasters(t *testing.T) {
 			t.Fatalf("%q are away, want %q: %v", names, want, err)
 		}
 	}
-	put := func(l *led, m protocol.Mark, want error) {
+	put := func(l *masterTerm, m protocol.Mark, want error) {
 		t.Helper()
 		if err := l.put(m); !errors.Is(err, want) {
 			t.Fatalf("term %d, %+v: %v, want %v", l.term, m, err, want)
@@ -101,7 +101,7 @@ func TestMarksOfOwnersThatLeft(t *testing.T) {
 	for i := range left {
 		mark(fmt.Sprint("left", i), 2)
 	}
-	was, err := s.inherited()
+	was, err := s.readPredecessors()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestMarksOfOwnersThatLeft(t *testing.T) {
 	if !slices.Equal(was.marks, want) || len(was.at) != 2 || len(was.roster) != 4 || len(was.idle) != left+2 {
 		t.Fatalf("%+v are away, %d marks say nothing", was.marks, len(was.idle))
 	}
-	(&led{store: s, life: ctx}).clear(was.idle)
+	(&masterTerm{store: s, life: ctx}).clear(was.idle)
 	if rest, err := d.List(ctx, awayPrefix); err != nil || len(rest.Records) != 2 {
 		t.Fatalf("%d marks are left: %v", len(rest.Records), err)
 	}

@@ -11,11 +11,11 @@ import (
 type outbox struct {
 	mu    sync.Mutex // protects the rest
 	bytes uint64
-	lanes map[kv.Member]lane
+	lanes map[kv.Member]peerQueue
 }
 
-// lane is what is on its way to one peer.
-type lane struct {
+// peerQueue is what is on its way to one peer.
+type peerQueue struct {
 	messages int
 	bytes    uint64
 }
@@ -26,7 +26,7 @@ const (
 	maxMessages = 1024          // to one peer
 )
 
-func newOutbox() *outbox { return &outbox{lanes: make(map[kv.Member]lane)} }
+func newOutbox() *outbox { return &outbox{lanes: make(map[kv.Member]peerQueue)} }
 
 // begin lets a message of so many bytes be sent, or reports that too much is on its way
 // already. Over ends it.
@@ -38,7 +38,7 @@ func (o *outbox) begin(to kv.Member, bytes uint64) bool {
 		return false
 	}
 	o.bytes += bytes
-	o.lanes[to] = lane{l.messages + 1, l.bytes + bytes}
+	o.lanes[to] = peerQueue{l.messages + 1, l.bytes + bytes}
 	return true
 }
 
@@ -47,7 +47,7 @@ func (o *outbox) over(to kv.Member, bytes uint64) {
 	defer o.mu.Unlock()
 	l := o.lanes[to]
 	o.bytes -= bytes
-	if o.lanes[to] = (lane{l.messages - 1, l.bytes - bytes}); l.messages == 1 {
+	if o.lanes[to] = (peerQueue{l.messages - 1, l.bytes - bytes}); l.messages == 1 {
 		delete(o.lanes, to)
 	}
 }

@@ -98,7 +98,7 @@ func (p *promotion) run(ctx context.Context) {
 // are read at once may begin and end anywhere in one another. It says which tier had it, ""
 // where that is memory.
 func (c *cold) promoteOnce(ctx context.Context, name []byte) (from string, own bool, err error) {
-	hash, mine := arena.HashKey(name), &coming{over: make(chan struct{})}
+	hash, mine := arena.HashKey(name), &objectPromotion{over: make(chan struct{})}
 	for {
 		c.mu.Lock()
 		other := c.promoting[hash]

@@ -121,7 +121,7 @@ type WritePlan struct {
 	store   *Store
 	peer    kv.Member
 	span    protocol.Span
-	written written // to another agent, by Write
+	written writeSums // to another agent, by Write
 
 	mu     sync.Mutex // protects the rest
 	over   bool       // it was committed or aborted
@@ -157,7 +157,7 @@ func (s *Store) open(ctx context.Context, key string, m *protocol.Open, o PutOpt
 	if !is || said.Bytes != m.Bytes || said.Span.Length != m.Bytes {
 		return nil, unexpected(from, answer)
 	}
-	p := &WritePlan{Owner: from.Name, Rank: s.rank(from.Name), Plan: said.Plan, store: s, peer: from, span: said.Span, written: written{bytes: m.Bytes}}
+	p := &WritePlan{Owner: from.Name, Rank: s.rank(from.Name), Plan: said.Plan, store: s, peer: from, span: said.Span, written: writeSums{bytes: m.Bytes}}
 	return p, nil
 }
 

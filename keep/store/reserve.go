@@ -165,7 +165,7 @@ func (s *Store) planOf(c *call) (*WritePlan, error) {
 			return nil, err
 		}
 	case *protocol.Plan:
-		return &WritePlan{Owner: s.self.Name, Rank: s.owned.rank, Plan: said.Plan, store: s, peer: s.self, span: said.Span, written: written{bytes: said.Bytes}}, nil
+		return &WritePlan{Owner: s.self.Name, Rank: s.owned.rank, Plan: said.Plan, store: s, peer: s.self, span: said.Span, written: writeSums{bytes: said.Bytes}}, nil
 	}
 	return nil, unexpected(s.self, c.answer)
 }

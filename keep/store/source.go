@@ -99,7 +99,7 @@ type ownSource struct {
 	value   []byte       // nil when it is the caller's again
 }
 
-func (o *owned) lend(v *ownSource) (grant kv.ID) {
+func (o *localOwner) lend(v *ownSource) (grant kv.ID) {
 	grant = agent.NewID()
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -107,7 +107,7 @@ func (o *owned) lend(v *ownSource) (grant kv.ID) {
 	return grant
 }
 
-func (o *owned) takeBack(grant kv.ID, v *ownSource) {
+func (o *localOwner) takeBack(grant kv.ID, v *ownSource) {
 	o.mu.Lock()
 	delete(o.sources, grant)
 	o.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Store) fetch(e protocol.Fetch) {
 	s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Fetched(now, e.Write, sum, err) })
 }
 
-func (o *owned) fetchHere(e protocol.Fetch) (sum uint64, err error) {
+func (o *localOwner) fetchHere(e protocol.Fetch) (sum uint64, err error) {
 	gone := fmt.Errorf("%w: its writer waits no longer", protocol.ErrUnavailable)
 	o.mu.Lock()
 	v := o.sources[e.Source.Grant]

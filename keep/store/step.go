@@ -67,7 +67,7 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 			return nil // no owner that the directory names; one that has just come asks again
 		}
 		return s.led.Receive(now, s.authority(), from, request, m)
-	case *protocol.Answer, *protocol.Claimed, *protocol.Heard:
+	case *protocol.Answer, *protocol.Claimed, *protocol.DroppedAck:
 		if s.server != nil {
 			return s.server.Receive(now, from, request, m)
 		}
@@ -76,7 +76,7 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 	case *protocol.DescribeTiers:
 		return []protocol.Effect{protocol.Send{To: from, Request: request, Message: s.cold.describe()}}
 	case *protocol.Put, *protocol.PutFrom, *protocol.Open, *protocol.Commit, *protocol.Get, *protocol.Remove, *protocol.Locate, *protocol.Has, *protocol.List,
-		*protocol.Describe, *protocol.Evict, *protocol.See, *protocol.Pin:
+		*protocol.Describe, *protocol.Evict, *protocol.Inspect, *protocol.Pin:
 		var refusal error
 		switch {
 		case s.server == nil:
@@ -91,7 +91,7 @@ func (s *Store) receive(now kv.Instant, from kv.Member, request uint64, m protoc
 			s.cold.drop(remove.Name)
 		}
 		effects := s.server.Receive(now, from, request, s.admitted(m))
-		if see, is := m.(*protocol.See); is {
+		if see, is := m.(*protocol.Inspect); is {
 			s.cold.see(see.Names, effects)
 		}
 		return effects
@@ -175,7 +175,7 @@ func (s *Store) execute(e protocol.Effect) (do func()) {
 		return s.background(func() { s.fetch(e) })
 	case protocol.Deliver:
 		return s.beginDelivery(e)
-	case protocol.Look:
+	case protocol.Verify:
 		return s.beginLook(e)
 	case protocol.Mark:
 		return s.led.mark(e)

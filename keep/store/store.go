@@ -107,11 +107,11 @@ type Store struct {
 	start    time.Time
 	peers    *agent.Peers
 	calls    *calls
-	reach    *reach
+	reach    *suspects
 	outbox   *outbox
-	landing  *landing
-	owned    *owned // nil: nothing is kept here
-	cold     *cold  // nil: it has no tiers
+	landing  *stagingBuffer
+	owned    *localOwner // nil: nothing is kept here
+	cold     *cold       // nil: it has no tiers
 	election *election.Election
 	view     *view
 	ranked   ranked
@@ -131,7 +131,7 @@ type Store struct {
 	closed  bool          // nothing new begins
 	ahead   time.Duration // of the wall clock before the monotonic one, since start
 	server  *protocol.Server
-	led     *led // nil: this process is not the master
+	led     *masterTerm // nil: this process is not the master
 	buffers map[*Buffer]struct{}
 }
 
@@ -143,7 +143,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()},
-		calls: newCalls(), reach: newReach(), outbox: newOutbox(), places: make(chan struct{}, o.MaxOperations), buffers: make(map[*Buffer]struct{}),
+		calls: newCalls(), reach: newSuspects(), outbox: newOutbox(), places: make(chan struct{}, o.MaxOperations), buffers: make(map[*Buffer]struct{}),
 	}
 	s.start = o.Clock.Now().Add(-time.Second) // the first instant is not zero
 	s.ctx, s.cancel = context.WithCancel(context.Background())
@@ -163,14 +163,14 @@ func (s *Store) begin(ctx context.Context) (err error) {
 		s.stage = stageListened // another listens: there is nothing to stop
 		return err
 	}
-	if s.landing, err = newLanding(s.options.Agent, s.options.Landing); err != nil {
+	if s.landing, err = newStagingBuffer(s.options.Agent, s.options.Landing); err != nil {
 		return err
 	}
 	if s.view, err = openView(ctx, s); err != nil {
 		return err
 	}
 	if s.options.Owner != nil {
-		if s.owned, err = openOwned(ctx, s); err != nil {
+		if s.owned, err = openLocalOwner(ctx, s); err != nil {
 			return err
 		}
 		if err = s.view.await(ctx, func() bool { return s.view.has(s.self) }); err != nil {

@@ -102,7 +102,7 @@ func directedStage(t *testing.T, dir string, size uint64) *fixture {
 	}
 	t.Cleanup(func() { proxy.Close() })
 	s := &fixture{t: t, dir: filepath.Join(dir, "cell"), proxy: proxy, fresh: 100}
-	start := func(name, advertise string, seed uint64) *chaos.Puppet {
+	start := func(name, advertise string, seed uint64) *chaos.AgentProcess {
 		return chaos.Start(t, chaos.Setup{
 			Name: name, StateDir: s.dir, Directory: embedded.Endpoint(dir), Advertise: advertise,
 			ArenaBytes: size, Seed: seed,

@@ -32,12 +32,12 @@ type File struct {
 }
 
 // OpenFile opens a file for Store.
-func (p *Player) OpenFile(o File, a *Answer) error {
+func (p *agentServer) OpenFile(o File, a *Answer) error {
 	a.Err = failure(p.openFile(o))
 	return nil
 }
 
-func (p *Player) openFile(o File) error {
+func (p *agentServer) openFile(o File) error {
 	handle, err := os.OpenFile(o.Path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (p *Player) openFile(o File) error {
 }
 
 // Store writes a stretch of the arena to the file, or reads it back.
-func (p *Player) Store(o Post, out *Outcome) error {
+func (p *agentServer) Store(o Post, out *Outcome) error {
 	start := time.Now()
 	t, err := p.store(o)
 	if err != nil {
@@ -76,7 +76,7 @@ func (p *Player) Store(o Post, out *Outcome) error {
 	return nil
 }
 
-func (p *Player) store(o Post) (*fabric.Transfer, error) {
+func (p *agentServer) store(o Post) (*fabric.Transfer, error) {
 	prepared, err := p.disk.link.Prepare(o.Op, stretch(arenaRegion, o), stretch(fileRegion, o))
 	if err != nil {
 		return nil, err

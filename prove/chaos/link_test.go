@@ -23,7 +23,7 @@ func connectHosts(t *testing.T) *fixture {
 	ip := require.Program(t, "ip")
 	mountTmpfs(t, "/run", 1<<20) // where ip keeps the names of namespaces
 	s := &fixture{t: t, dir: t.TempDir(), fresh: 100}
-	start := func(name, address string, seed uint64) *chaos.Puppet {
+	start := func(name, address string, seed uint64) *chaos.AgentProcess {
 		p := chaos.StartIn(t, chaos.Setup{
 			Name: name, StateDir: s.dir, Listen: "0.0.0.0:7411", Advertise: address + ":7411",
 			ArenaBytes: arenaBytes, Seed: seed, KeepAlive: keepAlive, Handshake: handshake,

@@ -228,8 +228,8 @@ func (s *fixture) flipOnce(op fabric.Op, way faultproxy.Way, after int64) {
 	s.fresh++
 	moved := chaos.Stretch{Offset: offset, Length: flipBytes, Seed: s.fresh, Seeds: []uint64{s.fresh}}
 	source.Fill(moved)
-	around := func() [2]chaos.Census {
-		return [2]chaos.Census{
+	around := func() [2]chaos.WordCount {
+		return [2]chaos.WordCount{
 			destination.Count(chaos.Stretch{Length: offset}),
 			destination.Count(chaos.Stretch{Offset: offset + flipBytes, Length: bigBytes - offset - flipBytes}),
 		}

@@ -24,8 +24,8 @@ func fill(b []byte, offset, seed uint64) {
 	}
 }
 
-// Census is how many words of a stretch are of which seed.
-type Census struct {
+// WordCount is how many words of a stretch are of which seed.
+type WordCount struct {
 	Words  uint64
 	BySeed map[uint64]uint64
 	// Torn words are where one seed ends and another begins; Strange ones are of
@@ -36,10 +36,10 @@ type Census struct {
 }
 
 // All reports whether every word is of seed.
-func (c Census) All(seed uint64) bool { return c.BySeed[seed] == c.Words }
+func (c WordCount) All(seed uint64) bool { return c.BySeed[seed] == c.Words }
 
-func count(b []byte, offset uint64, seeds []uint64) Census {
-	c := Census{Words: uint64(len(b)) / wordBytes, BySeed: make(map[uint64]uint64), Digest: sha256.Sum256(b)}
+func count(b []byte, offset uint64, seeds []uint64) WordCount {
+	c := WordCount{Words: uint64(len(b)) / wordBytes, BySeed: make(map[uint64]uint64), Digest: sha256.Sum256(b)}
 	if len(seeds) == 0 {
 		return c // only the digest is asked for
 	}

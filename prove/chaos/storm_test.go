@@ -22,7 +22,7 @@ func storm(t *testing.T, d time.Duration) {
 	s := setStage(t)
 	ends := make(map[fabric.State]int)
 	for start := time.Now(); time.Since(start) < d; {
-		ends[s.gust(dice)]++
+		ends[s.randomFault(dice)]++
 	}
 	t.Logf("%v", ends)
 	s.heal()
@@ -38,8 +38,8 @@ func (s *fixture) fence() {
 	s.poster.Meet(s.owner, arenaBytes)
 }
 
-// gust is one transfer under one fault.
-func (s *fixture) gust(dice *rand.Rand) fabric.State {
+// randomFault is one transfer under one fault.
+func (s *fixture) randomFault(dice *rand.Rand) fabric.State {
 	s.t.Helper()
 	strikes := []faultproxy.Strike{faultproxy.Nothing, faultproxy.Truncate, faultproxy.Reset, faultproxy.Swallow, faultproxy.Stall}
 	op := []fabric.Op{fabric.Read, fabric.Write}[dice.IntN(2)]

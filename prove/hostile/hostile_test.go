@@ -27,13 +27,13 @@ const (
 
 func TestStrangers(t *testing.T) {
 	for _, name := range hostile.Strangers() {
-		t.Run(name, func(t *testing.T) { besiege(t, name, stranger) })
+		t.Run(name, func(t *testing.T) { runAttack(t, name, stranger) })
 	}
 }
 
 func TestInsiders(t *testing.T) {
 	for _, name := range hostile.Insiders() {
-		t.Run(name, func(t *testing.T) { besiege(t, name, insider) })
+		t.Run(name, func(t *testing.T) { runAttack(t, name, insider) })
 	}
 }
 
@@ -41,15 +41,15 @@ func TestInsiders(t *testing.T) {
 // twice, not by what it begins and never ends.
 func TestGrantees(t *testing.T) {
 	for _, name := range hostile.Grantees() {
-		t.Run(name, func(t *testing.T) { besiege(t, name, grantee) })
+		t.Run(name, func(t *testing.T) { runAttack(t, name, grantee) })
 	}
 }
 
-// besiege demands that the agent survives, stays within its bounds and serves
+// runAttack demands that the agent survives, stays within its bounds and serves
 // the honest peer meanwhile.
-func besiege(t *testing.T, name string, who enemy) {
+func runAttack(t *testing.T, name string, who enemy) {
 	t.Parallel()
-	s := lay(t)
+	s := newAttackBed(t)
 	files := s.owner.Descriptors()
 	s.attack(name, who, crowd)
 	r := s.fight(500 * time.Millisecond)
@@ -77,7 +77,7 @@ func besiege(t *testing.T, name string, who enemy) {
 // at the door.
 func TestTenThousandConnections(t *testing.T) {
 	t.Parallel()
-	s := lay(t)
+	s := newAttackBed(t)
 	files := s.owner.Descriptors()
 	s.attack("crowd", stranger, 1000)
 	for start := time.Now(); s.tallies.now().Connections < 10_000; {
@@ -155,7 +155,7 @@ func TestStrangersAreFewAndHaveFiveSeconds(t *testing.T) {
 // Somebody honest who comes while the door is crowded gets in.
 func TestNewcomerInACrowd(t *testing.T) {
 	t.Parallel()
-	s := lay(t)
+	s := newAttackBed(t)
 	s.attack("crowd", stranger, 2*strangerCap)
 	s.until("a crowd", func(t hostile.Tally) bool { return t.Connections > 2*strangerCap })
 	newcomer := chaos.Start(t, chaos.Setup{Name: "newcomer", StateDir: s.dir, ArenaBytes: arenaBytes})
@@ -168,7 +168,7 @@ func TestNewcomerInACrowd(t *testing.T) {
 	}
 }
 
-func dial(t *testing.T, owner *chaos.Puppet) net.Conn {
+func dial(t *testing.T, owner *chaos.AgentProcess) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", owner.Address)
 	if err != nil {

@@ -31,7 +31,7 @@ func TestRealInsidersLeaveAFairShare(t *testing.T) {
 // does falls on both. One try of five is enough: what else it does cannot make
 // the honest peer faster in war than in peace for long.
 func keepsItsShare(t *testing.T, name string, who enemy) {
-	s := lay(t)
+	s := newAttackBed(t)
 	s.attack(name, who, crowd)
 	best := 0.0
 	for try := 0; try < 5 && best < fairShare; try++ {

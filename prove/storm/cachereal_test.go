@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"meridian/internal/require"
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/serve/door"
 	"meridian/serve/openai"
 )
@@ -41,8 +41,8 @@ type cacheCell struct {
 	agents    []*part // a, b and c
 	metrics   []string
 	engines   []*part
-	clients   []*talk.Client
-	alone     *talk.Client
+	clients   []*openaiclient.Client
+	alone     *openaiclient.Client
 	random    *rand.Rand
 	past      counts // of processes that were killed
 	questions []Question
@@ -90,12 +90,12 @@ func startCacheCell(t *testing.T, seed uint64) *cacheCell {
 		c.metrics = append(c.metrics, metrics)
 		c.agents = append(c.agents, c.start(t, name, append(env[:len(env):len(env)], more...), args...))
 	}
-	c.alone = &talk.Client{URL: c.engine(t, env, bin, "--no-door", "--id", "alone", "--blocks", "512")}
+	c.alone = &openaiclient.Client{URL: c.engine(t, env, bin, "--no-door", "--id", "alone", "--blocks", "512")}
 	for _, agent := range c.agents {
 		cut := c.cut()
 		t.Logf("the engine at %s: %s", agent.name, strings.Join(cut, " "))
 		url := c.engine(t, env, append([]string{bin, "--agent", agent.name, "--id", "engine-" + agent.name}, cut...)...)
-		c.clients = append(c.clients, &talk.Client{URL: url})
+		c.clients = append(c.clients, &openaiclient.Client{URL: url})
 	}
 	t.Cleanup(func() { report(t, append(c.engines, append(c.agents, c.directory)...)...) })
 	await(t, "every engine has its agent", func() error {
@@ -134,7 +134,7 @@ func (c *cacheCell) engine(t *testing.T, env []string, args ...string) string {
 	args = append([]string{args[0], "engine", "--model", model, "--listen", address, "--handoff-deadline", "5s"}, args[1:]...)
 	p := c.start(t, strings.Join(args[6:], " "), env, args...)
 	c.engines = append(c.engines, p)
-	client := &talk.Client{URL: "http://" + address}
+	client := &openaiclient.Client{URL: "http://" + address}
 	await(t, "an engine serves", func() error {
 		_, err := client.Models(t.Context())
 		return err

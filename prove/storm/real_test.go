@@ -19,7 +19,7 @@ import (
 
 	"meridian/internal/require"
 	"meridian/run/cell"
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 )
 
 const model = "tiny"
@@ -27,7 +27,7 @@ const model = "tiny"
 // running is a cell of the smallest model, and questions that it must answer.
 type running struct {
 	*cell.Cell
-	client    *talk.Client
+	client    *openaiclient.Client
 	questions []Question
 }
 
@@ -70,7 +70,7 @@ func startWith(t *testing.T, spec cell.Spec, questions []Question) *running {
 			showLogs(t, c.StateDir())
 		}
 	})
-	r := &running{Cell: c, client: &talk.Client{URL: c.Record().Gateway}, questions: questions}
+	r := &running{Cell: c, client: &openaiclient.Client{URL: c.Record().Gateway}, questions: questions}
 	plan, err := spec.Alone("alone")
 	if err != nil {
 		t.Fatal(err)
@@ -79,7 +79,7 @@ func startWith(t *testing.T, spec cell.Spec, questions []Question) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Know(ctx, &talk.Client{URL: alone.URL}, r.questions); err != nil {
+	if err := Know(ctx, &openaiclient.Client{URL: alone.URL}, r.questions); err != nil {
 		t.Fatal(err)
 	}
 	return r

@@ -113,7 +113,7 @@ func beClient(job string) error {
 	if _, err := fmt.Sscan(job, &number, &count, &socket, &table, &maps); err != nil {
 		return err
 	}
-	witness, err := OpenWitness(table)
+	checker, err := OpenChecker(table)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func beClient(job string) error {
 					continue
 				}
 				w := Writer{
-					Witness: witness, Cache: doorCache{cache}, Number: number*clientThreads + i, Count: count * clientThreads, Owners: owners, Ask: askPatience,
+					Checker: checker, Cache: doorCache{cache}, Number: number*clientThreads + i, Count: count * clientThreads, Owners: owners, Ask: askPatience,
 				}
 				if maps {
 					w.Cache = mappedCache{doorCache{cache}, producer.Open(cache, "")}

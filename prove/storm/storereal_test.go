@@ -101,7 +101,7 @@ func (p *part) pause(d time.Duration) {
 // storeCell is agents that keep objects, agents that do not, and clients of all.
 type storeCell struct {
 	dir       string
-	witness   *Witness
+	checker   *Checker
 	directory *part
 	agents    []*part
 	clients   []*part
@@ -121,11 +121,11 @@ func startStoreCell(t *testing.T, size string) *storeCell {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	c := &storeCell{dir: dir}
-	table := filepath.Join(dir, "witness")
-	if c.witness, err = OpenWitness(table); err != nil {
+	table := filepath.Join(dir, "checker")
+	if c.checker, err = OpenChecker(table); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.witness.Close() })
+	t.Cleanup(func() { _ = c.checker.Close() })
 	env := []string{
 		"MERIDIAN_STATE=" + dir, "MERIDIAN_TELEMETRY_PROMETHEUS_LISTEN=", "MERIDIAN_LOGGING_LEVEL=warn", "MERIDIAN_STORE_ENABLED=true", "MERIDIAN_STORE_WRITE_TIMEOUT_MS=5000",
 	}
@@ -194,8 +194,8 @@ func (c *storeCell) strike(t *testing.T) {
 			// for dead until they are heard again.
 			for _, p := range c.agents {
 				if p.owner >= 0 && (p == target || target == c.directory) {
-					c.witness.Still(p.owner, true)
-					defer c.witness.Still(p.owner, false)
+					c.checker.Still(p.owner, true)
+					defer c.checker.Still(p.owner, false)
 				}
 			}
 		}
@@ -204,7 +204,7 @@ func (c *storeCell) strike(t *testing.T) {
 	}
 	t.Logf("%s kill -9 %s", time.Now().Format("05.000"), target.name)
 	if target.owner >= 0 { // what it has goes with it, and its counters
-		c.witness.Killed(target.owner) // and what it evicts from here on
+		c.checker.Killed(target.owner) // and what it evicts from here on
 		if c.evicts {
 			evicted, err := c.evictionsOf(t, target)
 			if err != nil {
@@ -216,7 +216,7 @@ func (c *storeCell) strike(t *testing.T) {
 	}
 	target.kill()
 	if target.owner >= 0 { // what it took meanwhile, too
-		c.witness.Killed(target.owner)
+		c.checker.Killed(target.owner)
 	}
 	time.Sleep(time.Duration(rand.IntN(500)) * time.Millisecond)
 	target.start(t)
@@ -275,7 +275,7 @@ func TestRealStoreIsKilled(t *testing.T) {
 			c.evicts = world.evicts
 			c.live(t, during/2)
 			evictions := c.settle(t)
-			tally := &c.witness.Tallied
+			tally := &c.checker.Tallied
 			if tally[Wrong].Load() > 0 {
 				t.Errorf("%d wrong values", tally[Wrong].Load())
 			}
@@ -304,8 +304,8 @@ func (c *storeCell) live(t *testing.T, during time.Duration) {
 		t.Fatal(err)
 	}
 	await(t, "a first hundred objects", func() error {
-		if n := c.witness.Tallied[Puts].Load(); n < 100 {
-			return fmt.Errorf("%d were put: %v", n, c.witness)
+		if n := c.checker.Tallied[Puts].Load(); n < 100 {
+			return fmt.Errorf("%d were put: %v", n, c.checker)
 		}
 		return nil
 	})
@@ -318,13 +318,13 @@ func (c *storeCell) live(t *testing.T, during time.Duration) {
 			c.forget(t, struck)
 		}
 		if struck%50 == 49 {
-			t.Log(c.witness)
+			t.Log(c.checker)
 		}
 	}
 	for _, p := range c.clients {
 		p.kill()
 	}
-	t.Logf("%d strikes: %v", struck, c.witness)
+	t.Logf("%d strikes: %v", struck, c.checker)
 }
 
 // forget removes what putAndDie may have put, so that it takes no room.
@@ -359,8 +359,8 @@ func (c *storeCell) settle(t *testing.T) (evictions uint64) {
 	defer cache.Close()
 	for writer := range len(c.clients) * clientThreads {
 		for slot := range liveEntries {
-			if id := c.witness.live[writer][slot].Load(); id != 0 {
-				if answered, err := c.witness.Read(ctx, doorCache{cache}, id); !answered {
+			if id := c.checker.live[writer][slot].Load(); id != 0 {
+				if answered, err := c.checker.Read(ctx, doorCache{cache}, id); !answered {
 					t.Errorf("the last look at object %d was not answered", id)
 				} else if err != nil {
 					t.Log(err) // and counted
@@ -369,7 +369,7 @@ func (c *storeCell) settle(t *testing.T) (evictions uint64) {
 		}
 	}
 	evictions += c.evicted
-	t.Logf("at the end: %v; %d evictions", c.witness, evictions)
+	t.Logf("at the end: %v; %d evictions", c.checker, evictions)
 	await(t, "all memory is free", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), askPatience)
 		defer cancel()

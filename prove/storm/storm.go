@@ -9,7 +9,7 @@
 // A request that fails has to say why, and what it has said until then has to be
 // the beginning of the right answer.
 //
-// Of an object cache whose parts are killed, a Witness knows what each of its objects
+// Of an object cache whose parts are killed, a Checker knows what each of its objects
 // may be, and Writers in several processes use it and compare.
 package storm
 
@@ -24,14 +24,14 @@ import (
 	"sync"
 	"time"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/serve/openai"
 )
 
 // Question is a request and the answer that it must get.
 type Question struct {
 	Request openai.CompletionRequest
-	Answer  *talk.Answer
+	Answer  *openaiclient.Answer
 }
 
 // Questions makes prompts of many lengths, some of which begin alike; half of
@@ -63,7 +63,7 @@ func Questions(model string, count, maxPromptBytes, maxTokens int, seed uint64) 
 }
 
 // Know asks an engine that is trusted for the answers.
-func Know(ctx context.Context, c *talk.Client, questions []Question) error {
+func Know(ctx context.Context, c *openaiclient.Client, questions []Question) error {
 	for i := range questions {
 		a, err := c.Complete(ctx, questions[i].Request, nil)
 		if err != nil {
@@ -76,7 +76,7 @@ func Know(ctx context.Context, c *talk.Client, questions []Question) error {
 
 // Crowd is many clients that ask one after the other until they are stopped.
 type Crowd struct {
-	Client    *talk.Client
+	Client    *openaiclient.Client
 	Questions []Question
 	Clients   int
 	// Ask is how long one request may take: longer counts as silence.
@@ -158,7 +158,7 @@ func (c *Crowd) askOne(ctx context.Context, t *Tally, q *Question) {
 // maxWrong is how many wrong answers are told of in words.
 const maxWrong = 8
 
-func (t *Tally) note(q *Question, a *talk.Answer, err error, took time.Duration) {
+func (t *Tally) note(q *Question, a *openaiclient.Answer, err error, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.Slowest = max(t.Slowest, took)
@@ -179,7 +179,7 @@ func (t *Tally) note(q *Question, a *talk.Answer, err error, took time.Duration)
 }
 
 // judge says what is wrong about how a request ended, or "".
-func (q *Question) judge(a *talk.Answer, err error) string {
+func (q *Question) judge(a *openaiclient.Answer, err error) string {
 	var said *openai.Error
 	if err != nil && !errors.As(err, &said) {
 		return fmt.Sprintf("no clear error: %v", err)

@@ -11,11 +11,11 @@ import (
 // Writer is a client of a cache that puts and removes objects of its own, and reads
 // those of all others.
 type Writer struct {
-	Witness *Witness
+	Checker *Checker
 	Cache   Cache
 	// Number is its own, of Count.
 	Number, Count int
-	// Owners are the names of those that may be killed, as Witness.Killed has them.
+	// Owners are the names of those that may be killed, as Checker.Killed has them.
 	Owners []string
 	// Ask is how long one request may take.
 	Ask time.Duration
@@ -24,7 +24,7 @@ type Writer struct {
 // Run works until ctx ends. What is wrong or lost is told.
 func (w *Writer) Run(ctx context.Context, tell func(error)) {
 	random := rand.New(rand.NewPCG(rand.Uint64(), uint64(w.Number)))
-	slots := &w.Witness.live[w.Number]
+	slots := &w.Checker.live[w.Number]
 	for i := range slots {
 		if id := slots[i].Load(); id == 0 || w.inDoubt(id) {
 			w.replace(ctx, i)
@@ -34,7 +34,7 @@ func (w *Writer) Run(ctx context.Context, tell func(error)) {
 		slot := random.IntN(liveEntries)
 		id := slots[slot].Load()
 		if random.IntN(3) > 0 {
-			if id = w.Witness.live[random.IntN(w.Count)][slot].Load(); id != 0 {
+			if id = w.Checker.live[random.IntN(w.Count)][slot].Load(); id != 0 {
 				w.read(ctx, id, tell)
 			}
 			continue
@@ -49,7 +49,7 @@ func (w *Writer) Run(ctx context.Context, tell func(error)) {
 func (w *Writer) read(ctx context.Context, id uint64, tell func(error)) {
 	asking, cancel := context.WithTimeout(ctx, w.Ask)
 	defer cancel()
-	answered, err := w.Witness.Read(asking, w.Cache, id)
+	answered, err := w.Checker.Read(asking, w.Cache, id)
 	if err != nil {
 		tell(err)
 	}
@@ -68,20 +68,20 @@ func rest(ctx context.Context) {
 
 // inDoubt reports whether the writer died in the middle of something.
 func (w *Writer) inDoubt(id uint64) bool {
-	e := &w.Witness.entries[id]
+	e := &w.Checker.entries[id]
 	return e.begun.Load() > e.settled.Load() || e.removing.Load() > e.removed.Load()
 }
 
 // replace retires the object of a slot, and takes one that was never used.
 func (w *Writer) replace(ctx context.Context, slot int) {
-	at := &w.Witness.live[w.Number][slot]
+	at := &w.Checker.live[w.Number][slot]
 	was := at.Load()
 	next := was + uint64(liveEntries*w.Count)
 	if was == 0 {
 		next = uint64(liveEntries*(w.Number+1) + slot) // 0 is none
 	} else {
-		w.Witness.entries[was].retired.Store(1)
-		w.Witness.Tallied[Retired].Add(1)
+		w.Checker.entries[was].retired.Store(1)
+		w.Checker.Tallied[Retired].Add(1)
 	}
 	at.Store(next % maxEntries)
 	if was != 0 {
@@ -94,7 +94,7 @@ func (w *Writer) replace(ctx context.Context, slot int) {
 // write removes an object that is there, and puts the next version of it. An error says
 // that it is not known what happened.
 func (w *Writer) write(ctx context.Context, id uint64, put bool, tell func(error)) error {
-	e := &w.Witness.entries[id]
+	e := &w.Checker.entries[id]
 	ctx, cancel := context.WithTimeout(ctx, 2*w.Ask)
 	defer cancel()
 	if acked, removed := e.acked.Load(), e.removed.Load(); acked > removed {
@@ -104,15 +104,15 @@ func (w *Writer) write(ctx context.Context, id uint64, put bool, tell func(error
 		}
 	}
 	version := e.begun.Add(1)
-	deaths := w.Witness.deaths()
+	deaths := w.Checker.deaths()
 	lives := make([]uint64, len(w.Owners))
 	for i := range lives {
-		lives[i] = w.Witness.lives[i].Load()
+		lives[i] = w.Checker.lives[i].Load()
 	}
 	err := w.Cache.Put(ctx, keyOf(id), valueOf(id, version))
 	switch {
 	case errors.Is(err, ErrRefused):
-		w.Witness.Tallied[Refused].Add(1)
+		w.Checker.Tallied[Refused].Add(1)
 		e.settled.Store(version)
 		return nil
 	case err != nil:
@@ -127,22 +127,22 @@ func (w *Writer) write(ctx context.Context, id uint64, put bool, tell func(error
 	e.home.Store(home)
 	e.settled.Store(version)
 	e.acked.Store(version)
-	w.Witness.Tallied[Puts].Add(1)
+	w.Checker.Tallied[Puts].Add(1)
 	return nil
 }
 
 func (w *Writer) remove(ctx context.Context, id, version uint64, tell func(error)) error {
-	e := &w.Witness.entries[id]
+	e := &w.Checker.entries[id]
 	e.removing.Store(version)
 	err := w.Cache.Remove(ctx, keyOf(id))
 	if errors.Is(err, ErrMissing) {
-		if err := w.Witness.lose(id, version, e.home.Load()); err != nil {
+		if err := w.Checker.lose(id, version, e.home.Load()); err != nil {
 			tell(err)
 		}
 		err = nil
 	}
 	if err == nil {
-		w.Witness.Tallied[Removes].Add(1)
+		w.Checker.Tallied[Removes].Add(1)
 		e.removed.Store(version)
 	}
 	return err

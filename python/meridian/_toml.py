@@ -3,7 +3,7 @@
 tomli and Go's reader share one grammar, TOML 1.1, but not every verdict. Here
 tomli is held to Go's: numbers must fit 64 bits, a dotted key may not reach into
 a table that a longer header made in passing, and keys and nesting have the limits
-of run/config/absurd.go.
+of run/config/limits.go.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read(data: bytes) -> dict[str, Any]:
         raise NotTOML(error.msg, error.lineno, error.colno) from error
     except (ValueError, RecursionError) as error:
         raise NotTOML(str(error)) from error
-    _refuse_absurdities(document)
+    _refuse_over_limit(document)
     return document
 
 
@@ -66,7 +66,7 @@ def _finite(text: str) -> float:
     return value
 
 
-def _refuse_absurdities(document: dict[str, Any]) -> None:
+def _refuse_over_limit(document: dict[str, Any]) -> None:
     """Refuse what TOML allows and no reader has to bear."""
     pending: list[tuple[Any, int]] = [(document, 0)]
     while pending:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 FILE_NAME: Final = "meridian.toml"
 FILE_VARIABLE: Final = "MERIDIAN_CONFIG"
 MAX_FILE_BYTES: Final = 128 << 10
-"""Go's limit; run/config/absurd.go says why."""
+"""Go's limit; run/config/limits.go says why."""
 
 Size = int | Literal["auto"]
 

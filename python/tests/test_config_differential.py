@@ -138,7 +138,7 @@ def test_mutants_get_one_verdict(meridian_binary: Path, tmp_path: Path) -> None:
     assert 0 < ours.count([]) < MUTANTS, "mutants should be good now and then"
 
 
-def absurd_files() -> list[str]:
+def over_limit_files() -> list[str]:
     """Files that are too much of something, and some that are just not."""
     made = ["#" * MAX_FILE_BYTES, "#" * (MAX_FILE_BYTES + 1)]
     for depth in (63, 64, 65, 399, 400, 401, 1000, 1001, 5000, 20_000):
@@ -157,12 +157,12 @@ def absurd_files() -> list[str]:
     return made
 
 
-def test_absurd_files_get_one_verdict(meridian_binary: Path, tmp_path: Path) -> None:
+def test_files_over_a_limit_get_one_verdict(meridian_binary: Path, tmp_path: Path) -> None:
     files = []
-    for i, text in enumerate(absurd_files()):
+    for i, text in enumerate(over_limit_files()):
         files.append(tmp_path / f"{i}.toml")
         files[-1].write_text(text, encoding="utf-8")
     ours = list(map(python_verdict, files))
     theirs = go_verdicts(meridian_binary, files)
-    for text, go, py in zip(absurd_files(), theirs, ours, strict=True):
+    for text, go, py in zip(over_limit_files(), theirs, ours, strict=True):
         assert go == py, text[:60]

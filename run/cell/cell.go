@@ -93,7 +93,7 @@ type Event struct {
 type Cell struct {
 	options Options
 	lock    *os.File
-	nursery *nursery
+	nursery *spawner
 	stages  [][]*part
 	killed  chan struct{} // closed when nothing is waited for any more
 	killing sync.Once
@@ -117,7 +117,7 @@ func Open(ctx context.Context, o Options) (*Cell, error) {
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	c := &Cell{options: o, lock: lock, nursery: openNursery(), killed: make(chan struct{})}
+	c := &Cell{options: o, lock: lock, nursery: openSpawner(), killed: make(chan struct{})}
 	if left.Unclean {
 		c.tell(Event{Part: "cell", State: Starting, Detail: left.String()})
 	}

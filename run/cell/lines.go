@@ -99,7 +99,7 @@ type LogOptions struct {
 	// Follow goes on with what is written, until its context ends.
 	Follow bool
 
-	trail *trail // of Request
+	trail *logFilter // of Request
 }
 
 // followEvery is how often logs are looked at.
@@ -113,7 +113,7 @@ func Logs(ctx context.Context, o LogOptions, show func(Line) error) error {
 	}
 	if o.Request != "" {
 		// Which hand-offs are a request's, logs of other parts may tell.
-		if o.trail, err = newTrail(o.Request); err != nil {
+		if o.trail, err = newLogFilter(o.Request); err != nil {
 			return err
 		}
 		if names, err = LogNames(o.StateDir); err != nil {

@@ -66,7 +66,7 @@ func TestLogsAreFollowedOverRotations(t *testing.T) {
 	if err := makePrivate(dir); err != nil {
 		t.Fatal(err)
 	}
-	j, err := openJournal(dir, "a", false)
+	j, err := openPartLog(dir, "a", false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestLogsAreFollowedOverRotations(t *testing.T) {
 		next++
 		switch {
 		case next == last: // parts that come later are heard too
-			late, err := openJournal(dir, "late", false)
+			late, err := openPartLog(dir, "late", false)
 			if err != nil {
 				return err
 			}
@@ -115,7 +115,7 @@ func TestLogsAreBounded(t *testing.T) {
 	if err := makePrivate(dir); err != nil {
 		t.Fatal(err)
 	}
-	j, err := openJournal(dir, "a", false)
+	j, err := openPartLog(dir, "a", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ const (
 // started the cell to see.
 func (c *Cell) live(p *part) {
 	defer close(p.gone)
-	log, err := openJournal(c.options.StateDir, p.plan.Name, c.options.LogJSON)
+	log, err := openPartLog(c.options.StateDir, p.plan.Name, c.options.LogJSON)
 	if err != nil {
 		c.note(p, Event{State: Dead, Detail: err.Error()}, nil)
 		p.opened <- opening{err}
@@ -153,7 +153,7 @@ func (e *EndError) Hint() string { return "the whole log is " + e.Log }
 // once goes through the life of one process, and calls ready when it is. It
 // returns how long it was that, and how it ended; when it was told to stop, an
 // error means that it had to be killed.
-func (c *Cell) once(p *part, log *journal, ready func()) (readyFor time.Duration, err error) {
+func (c *Cell) once(p *part, log *partLog, ready func()) (readyFor time.Duration, err error) {
 	if p.told() {
 		return 0, nil
 	}

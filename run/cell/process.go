@@ -17,16 +17,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nursery starts processes from one thread that lives as long as they do. The
+// spawner starts processes from one thread that lives as long as they do. The
 // kernel tells a child of its parent's death when the thread that made it
 // ends, and Go ends threads as it likes, unless somebody holds on to one.
-type nursery struct {
+type spawner struct {
 	births chan func()
 	closed chan struct{}
 }
 
-func openNursery() *nursery {
-	n := &nursery{births: make(chan func()), closed: make(chan struct{})}
+func openSpawner() *spawner {
+	n := &spawner{births: make(chan func()), closed: make(chan struct{})}
 	go func() {
 		defer close(n.closed)
 		runtime.LockOSThread() // and never unlocked: the thread ends with the nursery
@@ -38,7 +38,7 @@ func openNursery() *nursery {
 }
 
 // close ends the thread; there must be no children any more.
-func (n *nursery) close() {
+func (n *spawner) close() {
 	close(n.births)
 	<-n.closed
 }
@@ -48,13 +48,13 @@ type process struct {
 	plan     Plan
 	command  *exec.Cmd
 	identity Identity
-	journal  *journal
+	journal  *partLog
 	ready    chan string   // its ready line
 	exited   chan struct{} // closed when it has ended and all it said is written
 }
 
 // start makes a child whose words go to j.
-func (n *nursery) start(o Options, plan Plan, j *journal) (*process, error) {
+func (n *spawner) start(o Options, plan Plan, j *partLog) (*process, error) {
 	out, childOut, err := os.Pipe()
 	if err != nil {
 		return nil, err

@@ -49,7 +49,7 @@ func parseDocument(source string, data []byte) (*document, []Fault) {
 		return nil, []Fault{fault}
 	}
 	d.locate(data)
-	if where, reason := absurdity("", d.values, 0); reason != "" {
+	if where, reason := overLimit("", d.values, 0); reason != "" {
 		place := d.at(where)
 		return nil, []Fault{{Source: source, Line: place.line, Column: place.column, Reason: "not valid TOML: " + reason}}
 	}
@@ -149,7 +149,7 @@ func (d *document) locateKey(at branch, key unstable.Iterator) branch {
 	return at
 }
 
-// joinKey leaves the end of an absurdly long key out: paths that repeat it
+// joinKey leaves the end of an far too long key out: paths that repeat it
 // would fill the memory before it is refused.
 func joinKey(path, key string) string {
 	key = quoteKey(key[:min(len(key), maxKeyBytes)])

@@ -45,8 +45,8 @@ var cacheCodes = []struct {
 	{store.ErrClosed, door.CodeGone, "the agent stops"},
 }
 
-// told is an error as clients hear of it.
-func told(err error) error {
+// clientError is an error as clients hear of it.
+func clientError(err error) error {
 	for _, c := range cacheCodes {
 		if errors.Is(err, c.err) {
 			return &door.Problem{Code: c.code, Message: err.Error(), Hint: c.hint}
@@ -61,7 +61,7 @@ func (c *cache) putOptions(ctx context.Context, tenant string, w door.Wish) (o s
 	if w.Owner != nil {
 		o.Preferred, err = c.store.Ranked(ctx, int(*w.Owner))
 	}
-	return o, told(err)
+	return o, clientError(err)
 }
 
 func (c *cache) Put(ctx context.Context, object doorserver.Object, from doorserver.Memory, w door.Wish) error {
@@ -70,7 +70,7 @@ func (c *cache) Put(ctx context.Context, object doorserver.Object, from doorserv
 		return err
 	}
 	if from.Section == nil {
-		return told(c.store.Put(ctx, string(object.Key), from.Bytes, o))
+		return clientError(c.store.Put(ctx, string(object.Key), from.Bytes, o))
 	}
 	if from.Size() <= smallBytes {
 		value, giveBack, err := c.staging.take(ctx, from.Size())
@@ -81,14 +81,14 @@ func (c *cache) Put(ctx context.Context, object doorserver.Object, from doorserv
 		if err := from.Section.ReadAt(value, 0); err != nil {
 			return err
 		}
-		return told(c.store.Put(ctx, string(object.Key), value, o))
+		return clientError(c.store.Put(ctx, string(object.Key), value, o))
 	}
 	plan, err := c.store.OpenForWrite(ctx, string(object.Key), from.Size(), o)
 	if err != nil {
-		return told(err)
+		return clientError(err)
 	}
 	if err := c.write(ctx, plan, 0, from); err != nil {
-		return errors.Join(told(err), abort(ctx, plan))
+		return errors.Join(clientError(err), abort(ctx, plan))
 	}
 	return committed(plan.Commit(ctx))
 }
@@ -99,7 +99,7 @@ func committed(err error) error {
 	if errors.Is(err, store.ErrTorn) {
 		return &door.Problem{Code: door.CodeStale, Message: err.Error(), Hint: "bytes changed on the way, and nothing was stored: write it again"}
 	}
-	return told(err)
+	return clientError(err)
 }
 
 const (
@@ -148,10 +148,10 @@ func (c *cache) Get(ctx context.Context, object doorserver.Object, into doorserv
 	if size > stagingKept { // memory is made for the object, not for what a client says
 		at, err := c.store.Locate(ctx, key, store.LocateOptions{Tenant: object.Tenant})
 		if err != nil {
-			return 0, told(err)
+			return 0, clientError(err)
 		}
 		if at.Bytes > size {
-			return at.Bytes, told(fmt.Errorf("%w: %d bytes for an object of %d", store.ErrTooSmall, size, at.Bytes))
+			return at.Bytes, clientError(fmt.Errorf("%w: %d bytes for an object of %d", store.ErrTooSmall, size, at.Bytes))
 		}
 		size = at.Bytes
 	}
@@ -172,15 +172,15 @@ func (c *cache) sized(ctx context.Context, object doorserver.Object, size uint64
 	if errors.Is(err, store.ErrTooSmall) {
 		at, gone := c.store.Locate(ctx, string(object.Key), store.LocateOptions{Tenant: object.Tenant})
 		if gone != nil {
-			return 0, told(gone)
+			return 0, clientError(gone)
 		}
 		size = at.Bytes
 	}
-	return size, told(err)
+	return size, clientError(err)
 }
 
 func (c *cache) Remove(ctx context.Context, object doorserver.Object) error {
-	return told(c.store.Remove(ctx, string(object.Key), store.RemoveOptions{Tenant: object.Tenant}))
+	return clientError(c.store.Remove(ctx, string(object.Key), store.RemoveOptions{Tenant: object.Tenant}))
 }
 
 // writer is an object that a client writes.
@@ -199,11 +199,11 @@ func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes ui
 	}
 	name, err := c.store.Name(object.Tenant, string(object.Key))
 	if err != nil {
-		return nil, told(err)
+		return nil, clientError(err)
 	}
 	plan, err := c.store.OpenForWrite(ctx, string(object.Key), sizeBytes, o)
 	if err != nil {
-		return nil, told(err)
+		return nil, clientError(err)
 	}
 	return &writer{c, plan, name, maps && c.isMapped(plan.Owner) && plan.Map()}, nil
 }
@@ -219,16 +219,16 @@ func (w *writer) Place() door.Place {
 func (c *cache) isMapped(owner string) bool { return c.directMap && owner == c.self }
 
 func (w *writer) Write(ctx context.Context, offset uint64, from doorserver.Memory) error {
-	return told(w.cache.write(ctx, w.plan, offset, from))
+	return clientError(w.cache.write(ctx, w.plan, offset, from))
 }
 
 func (w *writer) Commit(ctx context.Context) error { return committed(w.plan.Commit(ctx)) }
-func (w *writer) Abort(ctx context.Context) error  { return told(w.plan.Abort(ctx)) }
+func (w *writer) Abort(ctx context.Context) error  { return clientError(w.plan.Abort(ctx)) }
 
 func (c *cache) Locate(ctx context.Context, object doorserver.Object, wait time.Duration) (door.Place, error) {
 	name, err := c.store.Name(object.Tenant, string(object.Key))
 	if err != nil {
-		return door.Place{}, told(err)
+		return door.Place{}, clientError(err)
 	}
 	o := store.LocateOptions{Tenant: object.Tenant, Wait: wait > 0}
 	if o.Wait {
@@ -241,7 +241,7 @@ func (c *cache) Locate(ctx context.Context, object doorserver.Object, wait time.
 	case errors.Is(err, store.ErrBusy), o.Wait && errors.Is(err, store.ErrMissing), o.Wait && ctx.Err() != nil:
 		return door.Place{}, &door.Problem{Code: door.CodeNotReady, Message: err.Error(), Hint: "ask again, or wait longer for its writer"}
 	case err != nil:
-		return door.Place{}, told(err)
+		return door.Place{}, clientError(err)
 	}
 	pages := (at.Bytes + uint64(at.PageSize) - 1) / max(1, uint64(at.PageSize))
 	return door.Place{
@@ -257,7 +257,7 @@ func (c *cache) Has(ctx context.Context, tenant string, keys [][]byte) ([]bool, 
 		names[i] = string(key)
 	}
 	present, err := c.store.Has(ctx, names, store.HasOptions{Tenant: tenant})
-	return present, told(err)
+	return present, clientError(err)
 }
 
 // List goes on where a listing ended, which is an owner's name behind a place of its.
@@ -272,7 +272,7 @@ func (c *cache) List(ctx context.Context, l door.List) (listing door.Listing, er
 	}
 	objects, next, err := c.store.ListPage(ctx, store.ListOptions{Tenant: l.Tenant, AllTenants: l.AllTenants, Prefix: string(l.Prefix), Most: l.Most}, from)
 	if err != nil {
-		return listing, told(err)
+		return listing, clientError(err)
 	}
 	ranks := make(map[string]int32)
 	for _, o := range c.store.Owners() {
@@ -296,7 +296,7 @@ func (c *cache) List(ctx context.Context, l door.List) (listing door.Listing, er
 func (c *cache) Stats(ctx context.Context) ([]door.OwnerStats, error) {
 	stats, err := c.store.Stats(ctx)
 	if err != nil {
-		return nil, told(err)
+		return nil, clientError(err)
 	}
 	owners := make([]door.OwnerStats, len(stats.Owners))
 	for i, o := range stats.Owners {
@@ -323,7 +323,7 @@ func (c *cache) Evict(ctx context.Context, permille uint32) (objects uint64, err
 			err = errors.Join(err, fmt.Errorf("owner %s: %w", o.Name, failed))
 		}
 	}
-	return objects, told(err)
+	return objects, clientError(err)
 }
 
 func (c *cache) Arena() (doorserver.Arena, error) {
@@ -332,7 +332,7 @@ func (c *cache) Arena() (doorserver.Arena, error) {
 	}
 	shared, err := c.store.Share()
 	if err != nil {
-		return doorserver.Arena{}, told(err)
+		return doorserver.Arena{}, clientError(err)
 	}
 	return doorserver.Arena{File: shared.File, Owner: c.self, Rank: uint32(shared.Rank), SizeBytes: shared.Bytes, Writable: true}, nil
 }

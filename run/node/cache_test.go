@@ -192,7 +192,7 @@ func TestOverloadedIsNotExists(t *testing.T) {
 		fmt.Errorf("put: %w", store.ErrBusy):                              door.CodeExists,
 		fmt.Errorf("%w: b is silent", store.ErrUnavailable):               door.CodeUnavailable,
 	} {
-		if got := codeOf(told(err)); got != code {
+		if got := codeOf(clientError(err)); got != code {
 			t.Errorf("%v is told as %s", err, got)
 		}
 	}

@@ -19,7 +19,7 @@ const KeptKeys = keys.KeyPrefix
 
 // CachePrompt is a prompt of which is asked what the cell keeps, for an engine.
 type CachePrompt struct {
-	Keeper        *Keeper
+	Keeper        *PrefixEngine
 	Salt, Adapter string
 	Tokens        []uint32
 }
@@ -47,10 +47,10 @@ type CacheLook struct {
 	FetchUs   float64 `json:"fetch_us,omitempty"`
 	ComputeUs float64 `json:"compute_us,omitempty"`
 	// Silent are owners that did not answer.
-	Silent []Silent `json:"silent,omitempty"`
+	Silent []Unreachable `json:"silent,omitempty"`
 
 	chain  keys.Chain
-	copies map[string][]store.Sight
+	copies map[string][]store.Availability
 }
 
 // CachePiece is tokens Start to End of a prompt at one owner, in one tier. How old they are,
@@ -88,7 +88,7 @@ func (n *Agent) LookFor(ctx context.Context, p CachePrompt) (*CacheLook, error) 
 		scope.Adapter = p.Adapter
 	}
 	chain := facts.ChainFor(names, scope, p.Tokens[:max(0, len(p.Tokens)-1)]) // the last token is computed in any case
-	looked := prefix.Look(ctx, n.Store, chain)
+	looked := prefix.DryRun(ctx, n.Store, chain)
 	look := &CacheLook{
 		Engine: p.Keeper.ID, Home: p.Keeper.Home, Model: p.Keeper.Model, Tenant: chain.Tenant, Tokens: len(p.Tokens), UnitTokens: facts.UnitTokens,
 		Findable: len(chain.Keys) * facts.UnitTokens, Found: looked.Path.Units * facts.UnitTokens, End: string(looked.Path.End), At: looked.Path.At,
@@ -101,9 +101,9 @@ func (n *Agent) LookFor(ctx context.Context, p CachePrompt) (*CacheLook, error) 
 		})
 	}
 	for name, err := range looked.Silent {
-		look.Silent = append(look.Silent, Silent{name, err.Error()})
+		look.Silent = append(look.Silent, Unreachable{name, err.Error()})
 	}
-	slices.SortFunc(look.Silent, func(a, b Silent) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(look.Silent, func(a, b Unreachable) int { return strings.Compare(a.Name, b.Name) })
 	look.judge(&facts, looked.Path.End)
 	return look, ctx.Err()
 }
@@ -145,7 +145,7 @@ type CacheChange struct {
 }
 
 // runs are what each owner has of the prompt from a piece on, where wanted says so.
-func (l *CacheLook) runs(first int, wanted func(store.Sight) bool) map[string]store.Run {
+func (l *CacheLook) runs(first int, wanted func(store.Availability) bool) map[string]store.Run {
 	all := make(map[string]store.Run)
 	names := l.chain.Names()
 	for owner, seen := range l.copies {
@@ -164,13 +164,13 @@ func (l *CacheLook) runs(first int, wanted func(store.Sight) bool) map[string]st
 
 // InMemory is what owners have of the prompt in memory, as it can be pinned.
 func (l *CacheLook) InMemory() map[string]store.Run {
-	return l.runs(0, func(s store.Sight) bool { return s.Tier == store.Memory })
+	return l.runs(0, func(s store.Availability) bool { return s.Tier == store.Memory })
 }
 
 // From is what owners have of the prompt, wherever it lies, from the first whole piece on
 // that begins at a token or after it.
 func (l *CacheLook) From(token int) map[string]store.Run {
-	return l.runs(l.pieceFrom(token), func(s store.Sight) bool { return s.Tier != "" })
+	return l.runs(l.pieceFrom(token), func(s store.Availability) bool { return s.Tier != "" })
 }
 
 func (l *CacheLook) pieceFrom(token int) int {

@@ -231,8 +231,8 @@ func (g *keptGroups) uses() []CacheUse {
 
 // CacheUses is what all agents of a cell tell, with models by name where one knows it.
 type CacheUses struct {
-	Uses   []CacheUse `json:"uses"`
-	Silent []Silent   `json:"silent,omitempty"`
+	Uses   []CacheUse    `json:"uses"`
+	Silent []Unreachable `json:"silent,omitempty"`
 }
 
 // GatherUses asks every agent of the cell.
@@ -247,7 +247,7 @@ func (n *Agent) GatherUses(ctx context.Context) (*CacheUses, error) {
 	var mu sync.Mutex // protects both
 	all.Silent = n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
 		if err := n.pages(ctx, m, peerquery.Question{Kind: peerquery.Keepers}, func(record []byte) {
-			var k Keeper
+			var k PrefixEngine
 			if json.Unmarshal(record, &k) != nil || len(k.Model) > maxKeeperText || len(k.Revision) > maxKeeperText {
 				return
 			}

@@ -49,7 +49,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 		socket = door.Socket(o.StateDir, o.Name)
 	}
 	var objects doorserver.Cache
-	var kept doorserver.Offload
+	var kept doorserver.PrefixCache
 	var terms door.CacheTerms
 	if n.Store != nil {
 		objects, kept = newCache(n.Store, o.Name, o.Store.DirectMap), prefixes{n.Prefixes}

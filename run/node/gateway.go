@@ -147,7 +147,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 		g.announced = announce(g.directory, t, address, "", o.Logger)
 	}
 	if g.directory != nil {
-		g.join(o, &gatewayBook{gateway: g.Gateway, records: g.records, dir: o.StateDir, build: o.Build, started: time.Now()})
+		g.join(o, &gatewayRecords{gateway: g.Gateway, records: g.records, dir: o.StateDir, build: o.Build, started: time.Now()})
 	}
 	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminURL())
 	return nil

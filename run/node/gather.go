@@ -31,8 +31,8 @@ const (
 	maxPages = 8
 )
 
-// Silent is a member that did not answer, and why.
-type Silent struct {
+// Unreachable is a member that did not answer, and why.
+type Unreachable struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
@@ -46,8 +46,8 @@ type Gathered struct {
 	// Prefixes are what requests found and kept in the shared cache.
 	Prefixes []prefix.Record `json:"prefixes,omitempty"`
 	// Asked is how many answered, Silent who did not.
-	Asked  int      `json:"asked"`
-	Silent []Silent `json:"silent,omitempty"`
+	Asked  int           `json:"asked"`
+	Silent []Unreachable `json:"silent,omitempty"`
 }
 
 // Empty reports whether nobody remembers anything.
@@ -81,10 +81,10 @@ func (n *Agent) Members(ctx context.Context) ([]kv.Member, error) {
 
 // askEach has each member asked, several at a time, and waits for them all, which
 // takes as long as a deadline or two. Ask is called by several goroutines.
-func (n *Agent) askEach(ctx context.Context, members []kv.Member, ask func(context.Context, kv.Member) error) []Silent {
+func (n *Agent) askEach(ctx context.Context, members []kv.Member, ask func(context.Context, kv.Member) error) []Unreachable {
 	var wait sync.WaitGroup
 	var mu sync.Mutex // protects silent
-	var silent []Silent
+	var silent []Unreachable
 	places := make(chan struct{}, askedAtOnce)
 	for _, m := range members {
 		places <- struct{}{}
@@ -95,12 +95,12 @@ func (n *Agent) askEach(ctx context.Context, members []kv.Member, ask func(conte
 			if err := ask(ctx, m); err != nil && !errors.Is(err, peerquery.ErrRefused) {
 				mu.Lock()
 				defer mu.Unlock()
-				silent = append(silent, Silent{m.Name, err.Error()})
+				silent = append(silent, Unreachable{m.Name, err.Error()})
 			}
 		})
 	}
 	wait.Wait()
-	slices.SortFunc(silent, func(a, b Silent) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(silent, func(a, b Unreachable) int { return strings.Compare(a.Name, b.Name) })
 	return silent
 }
 
@@ -147,7 +147,7 @@ func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
 		})
 		// Who kept silent once is not waited for again.
 		members = slices.DeleteFunc(members, func(m kv.Member) bool {
-			return slices.ContainsFunc(silent, func(s Silent) bool { return s.Name == m.Name })
+			return slices.ContainsFunc(silent, func(s Unreachable) bool { return s.Name == m.Name })
 		})
 		g.Silent = append(g.Silent, silent...)
 	}

@@ -31,7 +31,7 @@ const ownName = "gateway"
 const rejoinAfter = 5 * time.Second
 
 // join begins to join, in the background: requests do not wait for it.
-func (m *membership) join(o GatewayOptions, book peerquery.Book) {
+func (m *membership) join(o GatewayOptions, book peerquery.Source) {
 	ctx, stop := context.WithCancel(context.Background())
 	m.stop = stop
 	m.wait.Go(func() {
@@ -58,7 +58,7 @@ func (m *membership) join(o GatewayOptions, book peerquery.Book) {
 }
 
 // asMember is the agent that a gateway is.
-func (o *GatewayOptions) asMember(book peerquery.Book) AgentOptions {
+func (o *GatewayOptions) asMember(book peerquery.Source) AgentOptions {
 	security := TLS{Mode: o.TLSOfAgents.Mode, Files: trust.Files{CA: o.TLSOfAgents.Files.CA}}
 	name := ownName
 	if there, err := anyExists(security.FilesOf(o.StateDir, ownName).Cert); err == nil && !there {

@@ -77,7 +77,7 @@ type AgentOptions struct {
 	Logger       *slog.Logger
 
 	// book is what others are told from where the process has no door.
-	book peerquery.Book
+	book peerquery.Source
 	// gpus stands in for CUDA's driver, in tests.
 	gpus cuda.Driver
 	// machine stands in for the name of this machine, in tests.
@@ -107,7 +107,7 @@ type Agent struct {
 	records   *records // nil where nothing is written down
 	logger    *slog.Logger
 	announced *announcement
-	desk      *peerquery.Desk
+	desk      *peerquery.Service
 	asked     askedLegs
 	uses      usesCache
 	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
@@ -182,7 +182,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	}
 	book := o.book
 	if n.records != nil {
-		book = &agentBook{n: n, dir: o.StateDir, build: o.Build, started: time.Now()}
+		book = &agentRecords{n: n, dir: o.StateDir, build: o.Build, started: time.Now()}
 	}
 	if n.desk, err = peerquery.Open(ctx, peerquery.Options{Agent: n.Agent, Book: book, Logger: o.Logger}); err != nil {
 		return err

@@ -275,7 +275,7 @@ func (c *pageCell) flows(view *dash.View) {
 
 // Explain asks everybody; where there is nobody to ask, what the gateway itself
 // remembers has to do.
-func (c *pageCell) Explain(ctx context.Context, id string) (dash.Story, error) {
+func (c *pageCell) Explain(ctx context.Context, id string) (dash.Explanation, error) {
 	n, err := c.g.Member()
 	if err != nil {
 		return c.own(id)
@@ -288,9 +288,9 @@ func (c *pageCell) Explain(ctx context.Context, id string) (dash.Story, error) {
 }
 
 // own is what the gateway itself remembers.
-func (c *pageCell) own(id string) (dash.Story, error) {
+func (c *pageCell) own(id string) (dash.Explanation, error) {
 	found := &Gathered{}
-	book := &gatewayBook{records: c.g.records, dir: c.g.stateDir, started: time.Now()}
+	book := &gatewayRecords{records: c.g.records, dir: c.g.stateDir, started: time.Now()}
 	a, err := book.Answer(context.Background(), peerquery.Question{Kind: peerquery.Requests, Beginning: id})
 	for _, line := range a.Records {
 		found.admit(peerquery.Requests, line)
@@ -298,8 +298,8 @@ func (c *pageCell) own(id string) (dash.Story, error) {
 	return storyOf(id, found), err
 }
 
-func storyOf(id string, found *Gathered) dash.Story {
-	s := dash.Story{ID: id, Text: found.String(), Requests: found.Requests, HandOffs: found.HandOffs, Transfers: found.Transfers, Objects: found.Objects, Asked: found.Asked}
+func storyOf(id string, found *Gathered) dash.Explanation {
+	s := dash.Explanation{ID: id, Text: found.String(), Requests: found.Requests, HandOffs: found.HandOffs, Transfers: found.Transfers, Objects: found.Objects, Asked: found.Asked}
 	if ids := found.IDs(); len(found.Requests) > 1 || len(found.Requests) == 0 && len(found.HandOffs) > 0 && !found.OneHandOff() || len(found.Requests)+len(found.HandOffs) == 0 && len(ids) > 1 {
 		s.IDs = ids
 	}

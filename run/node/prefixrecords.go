@@ -57,7 +57,7 @@ func (n *Agent) prefixesOf(text string) (found []*prefix.Record) {
 }
 
 // prefixes finds what a request or a hand-off found and kept.
-func (b *agentBook) prefixes(q peerquery.Question) (peerquery.Answer, error) {
+func (b *agentRecords) prefixes(q peerquery.Question) (peerquery.Answer, error) {
 	if q.Beginning == "" {
 		return page(q, &b.n.records.lastPrefixes, nil), nil
 	}

@@ -46,7 +46,7 @@ func (n *Agent) stored(ctx context.Context, beginning string) ([]StoredObject, e
 		return nil, nil
 	}
 	names, models := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets)), make(map[string]string)
-	for _, k := range n.keepers() {
+	for _, k := range n.prefixEngines() {
 		models[names.ModelTag(kv.Scope{Model: k.Model, Revision: k.Revision}).String()] = k.Model
 	}
 	modelOf := func(key string) string {
@@ -85,7 +85,7 @@ func (n *Agent) stored(ctx context.Context, beginning string) ([]StoredObject, e
 		}
 	}
 	for _, tenant := range tenants {
-		seen, err := n.Store.See(ctx, n.Name(), store.Run{Tenant: tenant, Keys: []string{beginning}})
+		seen, err := n.Store.Inspect(ctx, n.Name(), store.Run{Tenant: tenant, Keys: []string{beginning}})
 		if err != nil {
 			return all, err
 		}

@@ -55,15 +55,15 @@ func (c *fakeCell) Look(context.Context) View {
 	return v
 }
 
-func (c *fakeCell) Explain(_ context.Context, id string) (Story, error) {
+func (c *fakeCell) Explain(_ context.Context, id string) (Explanation, error) {
 	if id == "away" {
-		return Story{}, errors.New("the cell is away")
+		return Explanation{}, errors.New("the cell is away")
 	}
 	if strings.HasPrefix(id, "kv/") {
-		return Story{ID: id, Text: id + "\n  owner     b\n<script>document.title='owned'</script>\n", Asked: 2, Objects: []any{map[string]any{"key": id, "owner": "b"}}}, nil
+		return Explanation{ID: id, Text: id + "\n  owner     b\n<script>document.title='owned'</script>\n", Asked: 2, Objects: []any{map[string]any{"key": id, "owner": "b"}}}, nil
 	}
 	began := time.Now().Add(-time.Second)
-	return Story{
+	return Explanation{
 		ID: id, Text: "request " + id + ": finished\n<script>document.title='owned'</script>\n", Asked: 2, Silent: []string{"c: does not answer"},
 		Requests: []any{map[string]any{"id": id, "began": began, "legs": []any{map[string]any{"kind": "prefill", "engine": "p0", "start_ms": 1, "ms": 20}}, "latency": map[string]any{"queue_ms": 1, "ttft_ms": 30, "total_ms": 90}}},
 		HandOffs: []any{map[string]any{

@@ -20,16 +20,16 @@ type Frame struct {
 
 // start is what who comes new is told: what is remembered, and the frame of the moment.
 type start struct {
-	Boot     string    `json:"boot"`
-	Now      Frame     `json:"now"`
-	History  []past    `json:"history"`
-	Requests []Request `json:"requests"`
-	HandOffs []HandOff `json:"handoffs"`
-	Events   []Event   `json:"events"`
+	Boot     string         `json:"boot"`
+	Now      Frame          `json:"now"`
+	History  []historyPoint `json:"history"`
+	Requests []Request      `json:"requests"`
+	HandOffs []HandOff      `json:"handoffs"`
+	Events   []Event        `json:"events"`
 }
 
-// past is what charts need of a frame.
-type past struct {
+// historyPoint is what charts need of a frame.
+type historyPoint struct {
 	At    int64 `json:"at"`
 	Rates Rates `json:"rates"`
 }
@@ -60,7 +60,7 @@ type feed struct {
 
 	number   uint64   // of the next frame
 	lines    [][]byte // the last frames, oldest first, the last of them number-1
-	history  []past
+	history  []historyPoint
 	requests []Request
 	handOffs []HandOff
 	events   []Event
@@ -146,7 +146,7 @@ func (f *feed) add(view View) bool {
 		frame.Events = frame.Events[n:]
 	}
 	f.events = keep(f.events, keptEvents, frame.Events...)
-	f.history = keep(f.history, keptFrames, past{frame.At, frame.Rates})
+	f.history = keep(f.history, keptFrames, historyPoint{frame.At, frame.Rates})
 	line, err := json.Marshal(frame)
 	if err != nil {
 		panic(err) // plain values, and no rate is infinite

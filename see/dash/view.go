@@ -11,7 +11,7 @@ type Cell interface {
 	// last few the first time. One goroutine calls it, and waits a second or two.
 	Look(ctx context.Context) View
 	// Explain tells what is remembered under an id, or how one begins.
-	Explain(ctx context.Context, id string) (Story, error)
+	Explain(ctx context.Context, id string) (Explanation, error)
 }
 
 // View is a cell as it is at one moment. Counters are since the start of who counts.
@@ -196,8 +196,8 @@ type Stage struct {
 	Ms   float64 `json:"ms"`
 }
 
-// Story is what is remembered under an id.
-type Story struct {
+// Explanation is what is remembered under an id.
+type Explanation struct {
 	ID string `json:"id"`
 	// Text tells it to a person.
 	Text      string `json:"text"`

@@ -16,7 +16,7 @@ const (
 )
 
 // cpuQuota is the tightest cgroup v2 quota in cores; infinite when there is none.
-func (p *patient) cpuQuota() (float64, error) {
+func (p *boundedHost) cpuQuota() (float64, error) {
 	return p.tightest("cpu.max", func(text string) (float64, bool) {
 		fields := strings.Fields(text)
 		if len(fields) != 2 {
@@ -29,13 +29,13 @@ func (p *patient) cpuQuota() (float64, error) {
 }
 
 // memoryLimit is the tightest cgroup v2 limit in bytes; infinite when there is none.
-func (p *patient) memoryLimit() (float64, error) {
+func (p *boundedHost) memoryLimit() (float64, error) {
 	return p.tightest("memory.max", parseLimit)
 }
 
 // tightest reads one limit file in this process's cgroup and in all its ancestors, because each of them binds.
 // A file that is not there is no limit.
-func (p *patient) tightest(file string, parse func(string) (float64, bool)) (float64, error) {
+func (p *boundedHost) tightest(file string, parse func(string) (float64, bool)) (float64, error) {
 	tightest := math.Inf(1)
 	dir := path.Join(cgroupRoot, p.cgroupPath())
 	for range maxCgroupDepth {
@@ -60,7 +60,7 @@ func (p *patient) tightest(file string, parse func(string) (float64, bool)) (flo
 }
 
 // cgroupPath is this process's place in the v2 hierarchy, "/" when it cannot be told; it never leads above the root.
-func (p *patient) cgroupPath() string {
+func (p *boundedHost) cgroupPath() string {
 	text, _ := p.read(ownCgroup)
 	for line := range strings.Lines(text) {
 		if place, isV2 := strings.CutPrefix(line, "0::"); isV2 {
@@ -70,7 +70,7 @@ func (p *patient) cgroupPath() string {
 	return "/"
 }
 
-func (p *patient) cgroupV1() bool {
+func (p *boundedHost) cgroupV1() bool {
 	return p.isDir(path.Join(cgroupRoot, "memory")) && !p.isRegular(path.Join(cgroupRoot, "cgroup.controllers"))
 }
 

@@ -251,7 +251,7 @@ func TestDirectoriesAreReadInPart(t *testing.T) {
 	for i := range maxDirEntries + 1 {
 		files[fmt.Sprintf("/crowd/f%05d", i)] = "-"
 	}
-	p := &patient{ctx: t.Context(), host: machine{files: files}.host()}
+	p := &boundedHost{ctx: t.Context(), host: machine{files: files}.host()}
 	entries, err := p.list("/crowd")
 	if err != nil || len(entries) != maxDirEntries {
 		t.Errorf("%d entries, error %v", len(entries), err)

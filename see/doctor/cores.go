@@ -16,7 +16,7 @@ const (
 	maxNodesShown = 8
 )
 
-func cores(p *patient) finding {
+func cores(p *boundedHost) finding {
 	usable := p.host.UsableCPUs()
 	found := fmt.Sprintf("%d usable by this process", usable)
 	present, err := p.kernelList(presentCPUs)
@@ -44,7 +44,7 @@ func cores(p *patient) finding {
 	return ok(found)
 }
 
-func numaNodes(p *patient) finding {
+func numaNodes(p *boundedHost) finding {
 	nodes, err := p.kernelList(onlineNodes)
 	if err != nil {
 		return unreadable(onlineNodes, err)
@@ -71,7 +71,7 @@ func numaNodes(p *patient) finding {
 }
 
 // kernelList reads a list such as "0-3,8,10-11"; it is never empty when err is nil.
-func (p *patient) kernelList(name string) ([]int, error) {
+func (p *boundedHost) kernelList(name string) ([]int, error) {
 	text, err := p.word(name)
 	if err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ var (
 	driverRelease = regexp.MustCompile(`\b[0-9]+(\.[0-9]+)+\b`)
 )
 
-func cuda(p *patient) finding {
+func cuda(p *boundedHost) finding {
 	// A libcuda.so without a version is the toolkit's stub for linking, not a driver.
 	lib, hasLibrary := p.installed().libraries["libcuda.so"]
 	hasLibrary = hasLibrary && lib.version != ""
@@ -50,7 +50,7 @@ func cuda(p *patient) finding {
 	}
 }
 
-func (p *patient) gpuCount() int {
+func (p *boundedHost) gpuCount() int {
 	devices, _ := p.list("/dev")
 	gpus := 0
 	for _, device := range devices {
@@ -62,7 +62,7 @@ func (p *patient) gpuCount() int {
 }
 
 // driverVersion is empty without a driver. The file says: NVRM version: NVIDIA UNIX … Kernel Module  550.54.15  …
-func (p *patient) driverVersion() string {
+func (p *boundedHost) driverVersion() string {
 	text, err := p.read(nvidiaDriver)
 	if err != nil {
 		return ""
@@ -74,7 +74,7 @@ func (p *patient) driverVersion() string {
 	return "of unknown release (" + malformed(nvidiaDriver, line).Error() + ")"
 }
 
-func rdma(p *patient) finding {
+func rdma(p *boundedHost) finding {
 	devices, err := p.list(infinibandDir)
 	if err != nil || len(devices) == 0 {
 		return absent("no device in "+infinibandDir,
@@ -105,7 +105,7 @@ func rdma(p *patient) finding {
 }
 
 // ports describes the ports of a card and counts the active ones.
-func (p *patient) ports(dir string) (described string, active int) {
+func (p *boundedHost) ports(dir string) (described string, active int) {
 	entries, err := p.list(dir)
 	if err != nil || len(entries) == 0 {
 		return "ports unknown", 0
@@ -130,7 +130,7 @@ func (p *patient) ports(dir string) (described string, active int) {
 	return strings.Join(each, "; "), active
 }
 
-func (p *patient) hasVerbs() bool {
+func (p *boundedHost) hasVerbs() bool {
 	devices, _ := p.list(verbsDir)
 	for _, device := range devices {
 		if strings.HasPrefix(device.Name(), "uverbs") {

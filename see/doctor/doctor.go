@@ -51,7 +51,7 @@ type finding struct {
 type examination struct {
 	name    string
 	enables string
-	look    func(*patient) finding
+	look    func(*boundedHost) finding
 }
 
 var examinations = []examination{
@@ -78,7 +78,7 @@ const maxFoundBytes = 1000
 
 // Examine looks at h until ctx ends; what was not reached by then is reported as such.
 func Examine(ctx context.Context, h Host) Report {
-	p := &patient{ctx: ctx, host: h}
+	p := &boundedHost{ctx: ctx, host: h}
 	report := Report{Checks: make([]Check, 0, len(examinations))}
 	for _, x := range examinations {
 		f := p.examine(x)
@@ -90,7 +90,7 @@ func Examine(ctx context.Context, h Host) Report {
 }
 
 // examine discards what an interrupted look came up with: a search cut short would read as "absent".
-func (p *patient) examine(x examination) finding {
+func (p *boundedHost) examine(x examination) finding {
 	var f finding
 	if p.ctx.Err() == nil {
 		f = x.look(p)

@@ -22,7 +22,7 @@ func (v kernelVersion) atLeast(other kernelVersion) bool {
 	return v.major > other.major || v.major == other.major && v.minor >= other.minor
 }
 
-func (p *patient) kernel() (kernelVersion, error) {
+func (p *boundedHost) kernel() (kernelVersion, error) {
 	text, err := p.word(osRelease)
 	if err != nil {
 		return kernelVersion{}, err
@@ -40,7 +40,7 @@ func (p *patient) kernel() (kernelVersion, error) {
 	return kernelVersion{int(major), int(minor)}, nil
 }
 
-func memfd(p *patient) finding {
+func memfd(p *boundedHost) finding {
 	kernel, err := p.kernel()
 	switch {
 	case err != nil:
@@ -53,7 +53,7 @@ func memfd(p *patient) finding {
 	}
 }
 
-func pidfd(p *patient) finding {
+func pidfd(p *boundedHost) finding {
 	kernel, err := p.kernel()
 	switch {
 	case err != nil:

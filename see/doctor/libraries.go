@@ -28,7 +28,7 @@ type library struct {
 
 func (l library) path() string { return path.Join(l.dir, l.file) }
 
-func (p *patient) libraries() map[string]library {
+func (p *boundedHost) libraries() map[string]library {
 	found := make(map[string]library)
 	for _, dir := range p.libraryDirs() {
 		entries, err := p.list(dir)
@@ -59,7 +59,7 @@ func (p *patient) libraries() map[string]library {
 }
 
 // libraryDirs are the loader's directories in its order: LD_LIBRARY_PATH, ld.so.conf, then the usual ones.
-func (p *patient) libraryDirs() []string {
+func (p *boundedHost) libraryDirs() []string {
 	dirs := strings.FieldsFunc(p.env("LD_LIBRARY_PATH"), func(r rune) bool { return r == ':' || r == ';' })
 	loader := loaderConfig{p: p}
 	loader.read("/etc/ld.so.conf", 0)
@@ -69,7 +69,7 @@ func (p *patient) libraryDirs() []string {
 
 // loaderConfig gathers the directories of ld.so.conf(5) and of what it includes.
 type loaderConfig struct {
-	p     *patient
+	p     *boundedHost
 	dirs  []string
 	reads int // files and directories, bounded by maxLoaderReads
 }

@@ -13,7 +13,7 @@ const (
 )
 
 // openFiles judges the hard limit: a Go program raises its soft limit to it at start.
-func openFiles(p *patient) finding {
+func openFiles(p *boundedHost) finding {
 	limit, err := p.host.OpenFiles()
 	if err != nil {
 		return warn(err.Error(), limitsUnreadable)
@@ -28,7 +28,7 @@ func openFiles(p *patient) finding {
 	return ok(found)
 }
 
-func lockedMemory(p *patient) finding {
+func lockedMemory(p *boundedHost) finding {
 	limit, err := p.host.LockedMemoryBytes()
 	if err != nil {
 		return warn(err.Error(), limitsUnreadable)

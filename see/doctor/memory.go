@@ -17,7 +17,7 @@ const (
 	leastShmBytes    = 1 << 30
 )
 
-func memory(p *patient) finding {
+func memory(p *boundedHost) finding {
 	info, err := p.memInfo()
 	if err != nil {
 		return unreadable(memInfoFile, err)
@@ -41,7 +41,7 @@ func memory(p *patient) finding {
 	return ok(found)
 }
 
-func hugePages(p *patient) finding {
+func hugePages(p *boundedHost) finding {
 	info, err := p.memInfo()
 	if err != nil {
 		return unreadable(memInfoFile, err)
@@ -72,7 +72,7 @@ func hugePages(p *patient) finding {
 
 // sharedMemory tells the capacity of /dev/shm from its mount options; the kernel leaves size out when it is the
 // default, half of the memory.
-func sharedMemory(p *patient) finding {
+func sharedMemory(p *boundedHost) finding {
 	text, err := p.read(mountInfoFile)
 	if err != nil {
 		return unreadable(mountInfoFile, err)
@@ -105,7 +105,7 @@ func sharedMemory(p *patient) finding {
 }
 
 // memInfo holds /proc/meminfo in bytes, or in pages where the kernel counts pages.
-func (p *patient) memInfo() (map[string]float64, error) {
+func (p *boundedHost) memInfo() (map[string]float64, error) {
 	text, err := p.read(memInfoFile)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (p *patient) memInfo() (map[string]float64, error) {
 }
 
 // chosen reads a sysfs choice such as "always [madvise] never".
-func (p *patient) chosen(name string) (string, error) {
+func (p *boundedHost) chosen(name string) (string, error) {
 	text, err := p.word(name)
 	if err != nil {
 		return "", err

@@ -2,7 +2,7 @@ package doctor
 
 import "strings"
 
-func nixl(p *patient) finding {
+func nixl(p *boundedHost) finding {
 	found := p.installed().describe([]string{"libnixl.so", "libnixl_capi.so"}, []string{"nixl", "nixl_cu12", "nixl_cu13"}, nil)
 	if len(found) == 0 {
 		return absent("no libnixl.so, no Python package nixl", "Not needed today. To have it:\n    pip install nixl")
@@ -10,7 +10,7 @@ func nixl(p *patient) finding {
 	return ok(strings.Join(found, "; "))
 }
 
-func mooncake(p *patient) finding {
+func mooncake(p *boundedHost) finding {
 	found := p.installed().describe(nil, []string{"mooncake"}, wantedPrograms)
 	if len(found) == 0 {
 		return absent("no Python package mooncake, no mooncake_master on PATH",

@@ -25,7 +25,7 @@ const (
 )
 
 // ptraceScope judges Yama's setting, to which process_vm_readv(2) is subject like an attaching debugger.
-func ptraceScope(p *patient) finding {
+func ptraceScope(p *boundedHost) finding {
 	f := p.yama()
 	if p.statusField("Seccomp") == "2" {
 		f.found += "; a seccomp filter is active and may refuse process_vm_readv all the same"
@@ -33,7 +33,7 @@ func ptraceScope(p *patient) finding {
 	return f
 }
 
-func (p *patient) yama() finding {
+func (p *boundedHost) yama() finding {
 	scope, err := p.word(yamaFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -65,7 +65,7 @@ func (p *patient) yama() finding {
 
 // pidNamespace goes by the inode of the namespace. NSpid and process 1 are second best: a container that mounts its
 // own /proc shows one NSpid, like the host, and anything may call itself init.
-func pidNamespace(p *patient) finding {
+func pidNamespace(p *boundedHost) finding {
 	space, err := fs.ReadLink(p.host.Files, rooted(ownPIDSpace))
 	if err == nil {
 		if space == initialPIDSpace {
@@ -87,13 +87,13 @@ func pidNamespace(p *patient) finding {
 	}
 }
 
-func (p *patient) hasCapability(bit uint) bool {
+func (p *boundedHost) hasCapability(bit uint) bool {
 	effective, err := strconv.ParseUint(p.statusField("CapEff"), 16, 64)
 	return err == nil && effective>>bit&1 == 1
 }
 
 // statusField is empty when the field cannot be had.
-func (p *patient) statusField(name string) string {
+func (p *boundedHost) statusField(name string) string {
 	text, _ := p.read(ownStatus)
 	for line := range strings.Lines(text) {
 		if value, found := strings.CutPrefix(line, name+":"); found {

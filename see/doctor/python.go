@@ -40,7 +40,7 @@ type commands struct {
 	wanted  map[string]string
 }
 
-func (p *patient) commands() commands {
+func (p *boundedHost) commands() commands {
 	found := commands{wanted: make(map[string]string)}
 	for _, dir := range distinctDirs(strings.Split(p.env("PATH"), ":"), maxCommandDirs) {
 		entries, err := p.list(dir)
@@ -62,7 +62,7 @@ func (p *patient) commands() commands {
 
 // siteDirs are the package directories of the active virtual environment, of every Python on PATH (where the command
 // is and where its links lead), and of the user.
-func (p *patient) siteDirs(pythons []string) []string {
+func (p *boundedHost) siteDirs(pythons []string) []string {
 	prefixes := []string{p.env("VIRTUAL_ENV")}
 	for _, python := range pythons {
 		prefixes = append(prefixes, path.Join(path.Dir(python), ".."), path.Join(path.Dir(p.resolve(python)), ".."))
@@ -88,7 +88,7 @@ func (p *patient) siteDirs(pythons []string) []string {
 	return distinctDirs(sites, maxSiteDirs)
 }
 
-func (p *patient) packages(siteDirs []string) map[string]pythonPackage {
+func (p *boundedHost) packages(siteDirs []string) map[string]pythonPackage {
 	found := make(map[string]pythonPackage)
 	for _, dir := range siteDirs {
 		entries, err := p.list(dir)

@@ -20,7 +20,7 @@ var (
 	wantedPrograms = []string{"mooncake_master", "mooncake_client", "transfer_engine_bench"}
 )
 
-func (p *patient) installed() *software {
+func (p *boundedHost) installed() *software {
 	if p.software == nil {
 		commands := p.commands()
 		p.software = &software{

@@ -11,7 +11,7 @@ const (
 	maxUnreleased = "UCX_RCACHE_MAX_UNRELEASED"
 )
 
-func ucx(p *patient) finding {
+func ucx(p *boundedHost) finding {
 	installed := p.installed()
 	lib, hasLibrary := installed.libraries["libucp.so"]
 	pkg, hasPackage := installed.packages["libucx"]
@@ -26,7 +26,7 @@ func ucx(p *patient) finding {
 }
 
 // ucxRelease asks pkg-config's file beside the library: libucp's own name ends in .so.0.0.0 in every release.
-func (p *patient) ucxRelease(lib library) string {
+func (p *boundedHost) ucxRelease(lib library) string {
 	text, _ := p.read(path.Join(lib.dir, "pkgconfig", "ucx.pc"))
 	for line := range strings.Lines(text) {
 		if release, found := strings.CutPrefix(line, "Version:"); found {
@@ -49,7 +49,7 @@ const hooksAdvice = "UCX patches mmap and munmap of the whole process, to learn 
 	"memory is registered once and kept, as a KV pool is, but it has crashed NIXL on ROCm."
 
 // ucxMemoryHooks sees the environment of this process; what counts is the environment that the engine starts with.
-func ucxMemoryHooks(p *patient) finding {
+func ucxMemoryHooks(p *boundedHost) finding {
 	installed := p.installed()
 	carriers := installed.describe([]string{"libucp.so", "libnixl.so", "libnixl_capi.so"},
 		[]string{"libucx", "nixl", "nixl_cu12", "nixl_cu13"}, nil)
@@ -68,7 +68,7 @@ func bounded(size string) bool {
 	return size != "" && !strings.EqualFold(size, "inf") && !strings.EqualFold(size, "auto")
 }
 
-func (p *patient) setting(name string) string {
+func (p *boundedHost) setting(name string) string {
 	if value := p.env(name); value != "" {
 		return name + "=" + value
 	}

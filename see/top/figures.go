@@ -85,7 +85,7 @@ var phases = []string{"queue", "prefill", "handoff", "ttft", "ttfvt", "ttot", "t
 const maxSlowest = 10
 
 // Compare makes figures of two looks at a cell, the later one first.
-func Compare(now, before *Look) *Figures {
+func Compare(now, before *Snapshot) *Figures {
 	f := &Figures{At: now.At, Latency: []Latency{}, Workers: []Worker{}, Memory: []Memory{}, Slowest: []HandOff{}, Silent: now.silent()}
 	f.Interval = max(now.At.Sub(before.At).Seconds(), 1e-9)
 	d := difference{now, before, f.Interval}
@@ -113,7 +113,7 @@ func Compare(now, before *Look) *Figures {
 
 // difference is two looks, and the seconds between them.
 type difference struct {
-	now, before *Look
+	now, before *Snapshot
 	seconds     float64
 }
 

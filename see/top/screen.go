@@ -60,7 +60,7 @@ type screen struct {
 	ctx     context.Context
 	looking *sync.WaitGroup
 
-	last          *Look
+	last          *Snapshot
 	figures       *Figures
 	problem       error // why there is nothing new
 	paused        bool
@@ -71,7 +71,7 @@ type screen struct {
 
 type (
 	looked struct {
-		look *Look
+		look *Snapshot
 		err  error
 	}
 	again struct{}

@@ -22,7 +22,7 @@ type conn struct {
 	wire    *door.Conn
 	peer    peer
 	outbox  *outbox
-	desk    *desk
+	desk    *storeRequests
 	quiet   chan struct{} // closed when nothing of its engine is touched any more
 	release sync.Once
 
@@ -85,7 +85,7 @@ func (c *conn) maxFrameBytes() int {
 
 func newConn(s *Server, wire *door.Conn) *conn {
 	c := &conn{server: s, wire: wire, outbox: newOutbox(s.options.MaxBacklogBytes), quiet: make(chan struct{}), rank: control}
-	c.desk = newDesk(c)
+	c.desk = newStoreRequests(c)
 	return c
 }
 

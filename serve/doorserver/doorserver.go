@@ -52,7 +52,7 @@ type Options struct {
 	Cache Cache
 	// Offload is where engines keep and find prefixes, by these terms; nil means
 	// that they do not.
-	Offload    Offload
+	Offload    PrefixCache
 	CacheTerms door.CacheTerms
 	// Governor decides for engines that tell of their steps; nil means that none is
 	// governed.

@@ -53,7 +53,7 @@ func (s stretches) check(keys int) *door.Problem {
 }
 
 // with borrows memory of the client for as long as use takes.
-func (d *desk) with(ctx context.Context, address, size uint64, use func(Memory) error) error {
+func (d *storeRequests) with(ctx context.Context, address, size uint64, use func(Memory) error) error {
 	select {
 	case d.copying <- struct{}{}:
 		defer func() { <-d.copying }()
@@ -73,7 +73,7 @@ func (d *desk) with(ctx context.Context, address, size uint64, use func(Memory) 
 }
 
 // giveBack is never given up: memory in doubt must not be given back.
-func (d *desk) giveBack(section *mem.Section) {
+func (d *storeRequests) giveBack(section *mem.Section) {
 	for closeSection(section) != nil {
 		d.conn.server.options.Logger.Error("memory of a client is still in use", "peer", d.conn.peer.String())
 	}
@@ -115,7 +115,7 @@ func problemColumn(errs []error) []*doorpb.Problem {
 	return column
 }
 
-func (d *desk) planPut(tenant string, m *doorpb.StorePut) (job, *door.Problem) {
+func (d *storeRequests) planPut(tenant string, m *doorpb.StorePut) (job, *door.Problem) {
 	keys, values, at := m.GetKeys(), m.GetValues(), stretches{m.GetAddresses(), m.GetSizes()}
 	if p := checkKeys(keys, door.MaxStoreKeys); p != nil {
 		return nil, p
@@ -136,7 +136,7 @@ func (d *desk) planPut(tenant string, m *doorpb.StorePut) (job, *door.Problem) {
 		}
 	}
 	w, p := door.ParseWish(m.GetWish())
-	return func(ctx context.Context) outcome {
+	return func(ctx context.Context) storeReply {
 		errs := each(ctx, len(keys), func(i int) error {
 			object := Object{tenant, keys[i]}
 			if at.size(i) == 0 {
@@ -144,7 +144,7 @@ func (d *desk) planPut(tenant string, m *doorpb.StorePut) (job, *door.Problem) {
 			}
 			return d.with(ctx, at.addresses[i], at.sizes[i], func(from Memory) error { return d.cache().Put(ctx, object, from, w) })
 		})
-		return outcome{result: &doorpb.StoreResult{Problems: problemColumn(errs)}}
+		return storeReply{result: &doorpb.StoreResult{Problems: problemColumn(errs)}}
 	}, p
 }
 
@@ -161,21 +161,21 @@ func checkValue(inline int, size uint64) *door.Problem {
 	return nil
 }
 
-func (d *desk) planGet(tenant string, m *doorpb.StoreGet) (job, *door.Problem) {
+func (d *storeRequests) planGet(tenant string, m *doorpb.StoreGet) (job, *door.Problem) {
 	keys, at := m.GetKeys(), stretches{m.GetAddresses(), m.GetSizes()}
 	if p := checkKeys(keys, door.MaxStoreKeys); p != nil {
 		return nil, p
 	}
-	return func(ctx context.Context) outcome {
+	return func(ctx context.Context) storeReply {
 		g := &getting{desk: d, tenant: tenant, keys: keys, at: at, sizes: make([]uint64, len(keys))}
 		errs := each(ctx, len(keys), func(i int) error { return g.get(ctx, i) })
-		return outcome{result: &doorpb.StoreResult{Problems: problemColumn(errs), Sizes: g.sizes, Values: g.values}}
+		return storeReply{result: &doorpb.StoreResult{Problems: problemColumn(errs), Sizes: g.sizes, Values: g.values}}
 	}, at.check(len(keys))
 }
 
 // getting is a StoreGet on its way.
 type getting struct {
-	desk   *desk
+	desk   *storeRequests
 	tenant string
 	keys   [][]byte
 	at     stretches
@@ -220,10 +220,10 @@ func (g *getting) keep(i int, value []byte) error {
 	return nil
 }
 
-func (d *desk) planRemove(tenant string, m *doorpb.StoreRemove) (job, *door.Problem) {
+func (d *storeRequests) planRemove(tenant string, m *doorpb.StoreRemove) (job, *door.Problem) {
 	keys := m.GetKeys()
-	return func(ctx context.Context) outcome {
+	return func(ctx context.Context) storeReply {
 		errs := each(ctx, len(keys), func(i int) error { return d.cache().Remove(ctx, Object{tenant, keys[i]}) })
-		return outcome{result: &doorpb.StoreResult{Problems: problemColumn(errs)}}
+		return storeReply{result: &doorpb.StoreResult{Problems: problemColumn(errs)}}
 	}, checkKeys(keys, door.MaxStoreKeys)
 }

@@ -12,10 +12,10 @@ import (
 )
 
 // job does an admitted request.
-type job func(ctx context.Context) outcome
+type job func(ctx context.Context) storeReply
 
 // plan checks what a request asks for and says how to do it. It does nothing yet.
-func (d *desk) plan(m *doorpb.Store) (job, *door.Problem) {
+func (d *storeRequests) plan(m *doorpb.Store) (job, *door.Problem) {
 	tenant := m.GetTenant()
 	if len(tenant) > maxKeyBytes {
 		return nil, problem(door.CodeTerms, "a tenant of %d bytes, at most %d", len(tenant), maxKeyBytes)
@@ -54,7 +54,7 @@ func (d *desk) plan(m *doorpb.Store) (job, *door.Problem) {
 
 // mayTouch keeps clients out of what engines keep: an object that a client wrote there an
 // engine would take for a cache. Operators may look, and remove.
-func (d *desk) mayTouch(tenant string, m *doorpb.Store) *door.Problem {
+func (d *storeRequests) mayTouch(tenant string, m *doorpb.Store) *door.Problem {
 	if !strings.HasPrefix(tenant, kv.KeptTenants) {
 		return nil
 	}
@@ -90,35 +90,35 @@ func checkKeys(keys [][]byte, most int) *door.Problem {
 	return nil
 }
 
-func (d *desk) cache() Cache { return d.conn.server.options.Cache }
+func (d *storeRequests) cache() Cache { return d.conn.server.options.Cache }
 
 // failed is an outcome without a result.
-func failed(err error) outcome { return outcome{problem: storeProblem(err)} }
+func failed(err error) storeReply { return storeReply{problem: storeProblem(err)} }
 
-func (d *desk) planLocate(tenant string, m *doorpb.StoreLocate) (job, *door.Problem) {
-	return func(ctx context.Context) outcome {
+func (d *storeRequests) planLocate(tenant string, m *doorpb.StoreLocate) (job, *door.Problem) {
+	return func(ctx context.Context) storeReply {
 		place, err := d.cache().Locate(ctx, Object{tenant, m.GetKey()}, time.Duration(m.GetWaitMs())*time.Millisecond)
 		if err != nil {
 			return failed(err)
 		}
-		return outcome{result: &doorpb.StoreResult{Place: place.Message()}}
+		return storeReply{result: &doorpb.StoreResult{Place: place.Message()}}
 	}, checkKey(m.GetKey())
 }
 
-func (d *desk) planHas(tenant string, m *doorpb.StoreHas) (job, *door.Problem) {
-	return func(ctx context.Context) outcome {
+func (d *storeRequests) planHas(tenant string, m *doorpb.StoreHas) (job, *door.Problem) {
+	return func(ctx context.Context) storeReply {
 		present, err := d.cache().Has(ctx, tenant, m.GetKeys())
 		if err != nil {
 			return failed(err)
 		}
-		return outcome{result: &doorpb.StoreResult{Present: present}}
+		return storeReply{result: &doorpb.StoreResult{Present: present}}
 	}, checkKeys(m.GetKeys(), door.MaxStoreNames)
 }
 
 // isOwn reports whether the client is of the agent's own user.
-func (d *desk) isOwn() bool { return d.conn.peer.uid == uint32(os.Geteuid()) }
+func (d *storeRequests) isOwn() bool { return d.conn.peer.uid == uint32(os.Geteuid()) }
 
-func (d *desk) planList(tenant string, m *doorpb.StoreList) (job, *door.Problem) {
+func (d *storeRequests) planList(tenant string, m *doorpb.StoreList) (job, *door.Problem) {
 	switch {
 	case len(m.GetPrefix()) > maxKeyBytes || len(m.GetAfter()) > maxKeyBytes:
 		return nil, problem(door.CodeTerms, "a prefix of %d bytes and a place of %d; each has at most %d", len(m.GetPrefix()), len(m.GetAfter()), maxKeyBytes)
@@ -129,16 +129,16 @@ func (d *desk) planList(tenant string, m *doorpb.StoreList) (job, *door.Problem)
 	if most == 0 {
 		most = door.MaxStoreListed
 	}
-	return func(ctx context.Context) outcome {
+	return func(ctx context.Context) storeReply {
 		l, err := d.cache().List(ctx, door.List{Tenant: tenant, AllTenants: m.GetAllTenants(), Prefix: m.GetPrefix(), After: m.GetAfter(), Most: most})
 		if err != nil {
 			return failed(err)
 		}
-		return outcome{result: &doorpb.StoreResult{Listing: l.Message(m.GetAllTenants())}}
+		return storeReply{result: &doorpb.StoreResult{Listing: l.Message(m.GetAllTenants())}}
 	}, nil
 }
 
-func (d *desk) stats(ctx context.Context) outcome {
+func (d *storeRequests) stats(ctx context.Context) storeReply {
 	owners, err := d.cache().Stats(ctx)
 	if err != nil {
 		return failed(err)
@@ -147,27 +147,27 @@ func (d *desk) stats(ctx context.Context) outcome {
 	for _, o := range owners {
 		result.Owners = append(result.Owners, o.Message())
 	}
-	return outcome{result: result}
+	return storeReply{result: result}
 }
 
-func (d *desk) planEvict(m *doorpb.StoreEvict) (job, *door.Problem) {
+func (d *storeRequests) planEvict(m *doorpb.StoreEvict) (job, *door.Problem) {
 	if m.GetPermille() > 1000 {
 		return nil, problem(door.CodeTerms, "%d thousandths; there are 0 to 1000", m.GetPermille())
 	}
 	if !d.isOwn() {
 		return nil, problem(door.CodeDenied, "objects of all tenants are evicted for the agent's own user alone")
 	}
-	return func(ctx context.Context) outcome {
+	return func(ctx context.Context) storeReply {
 		left, err := d.cache().Evict(ctx, m.GetPermille())
-		return outcome{result: &doorpb.StoreResult{Evicted: left}, problem: storeProblem(err)}
+		return storeReply{result: &doorpb.StoreResult{Evicted: left}, problem: storeProblem(err)}
 	}, nil
 }
 
-func (d *desk) planMap() (job, *door.Problem) {
+func (d *storeRequests) planMap() (job, *door.Problem) {
 	if !d.isOwn() {
 		return nil, problem(door.CodeDenied, "memory of the object cache is mapped by the agent's own user alone")
 	}
-	return func(context.Context) outcome {
+	return func(context.Context) storeReply {
 		a, err := d.cache().Arena()
 		if err != nil {
 			return failed(err)
@@ -176,6 +176,6 @@ func (d *desk) planMap() (job, *door.Problem) {
 		d.maps = true
 		d.mu.Unlock()
 		told := &doorpb.StoreArena{Owner: a.Owner, Rank: a.Rank, SizeBytes: a.SizeBytes, Writable: a.Writable}
-		return outcome{result: &doorpb.StoreResult{Arena: told}, file: a.File}
+		return storeReply{result: &doorpb.StoreResult{Arena: told}, file: a.File}
 	}, nil
 }

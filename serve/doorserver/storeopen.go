@@ -8,7 +8,7 @@ import (
 	"meridian/serve/door/doorpb"
 )
 
-func (d *desk) planOpen(tenant string, m *doorpb.StoreOpen) (job, *door.Problem) {
+func (d *storeRequests) planOpen(tenant string, m *doorpb.StoreOpen) (job, *door.Problem) {
 	if p := checkKey(m.GetKey()); p != nil {
 		return nil, p
 	}
@@ -16,11 +16,11 @@ func (d *desk) planOpen(tenant string, m *doorpb.StoreOpen) (job, *door.Problem)
 		return nil, problem(door.CodeTerms, "room for no bytes; an object has at least one")
 	}
 	w, p := door.ParseWish(m.GetWish())
-	return func(ctx context.Context) outcome {
+	return func(ctx context.Context) storeReply {
 		at := openedKey{tenant, string(m.GetKey())}
 		o, p := d.reserve(at)
 		if p != nil {
-			return outcome{problem: p}
+			return storeReply{problem: p}
 		}
 		d.mu.Lock()
 		maps := d.maps
@@ -32,12 +32,12 @@ func (d *desk) planOpen(tenant string, m *doorpb.StoreOpen) (job, *door.Problem)
 		}
 		o.writer = writer
 		o.turn <- struct{}{}
-		return outcome{result: &doorpb.StoreResult{Place: writer.Place().Message()}}
+		return storeReply{result: &doorpb.StoreResult{Place: writer.Place().Message()}}
 	}, p
 }
 
 // reserve keeps a place for what is about to be opened, whose turn the caller has.
-func (d *desk) reserve(at openedKey) (*opened, *door.Problem) {
+func (d *storeRequests) reserve(at openedKey) (*opened, *door.Problem) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
@@ -52,7 +52,7 @@ func (d *desk) reserve(at openedKey) (*opened, *door.Problem) {
 }
 
 // forget ends what was opened; the caller has its turn and gives it back.
-func (d *desk) forget(at openedKey, o *opened) {
+func (d *storeRequests) forget(at openedKey, o *opened) {
 	d.mu.Lock()
 	delete(d.opened, at)
 	d.mu.Unlock()
@@ -61,7 +61,7 @@ func (d *desk) forget(at openedKey, o *opened) {
 }
 
 // takeTurn waits for what this connection has opened.
-func (d *desk) takeTurn(ctx context.Context, at openedKey) (*opened, error) {
+func (d *storeRequests) takeTurn(ctx context.Context, at openedKey) (*opened, error) {
 	d.mu.Lock()
 	o := d.opened[at]
 	d.mu.Unlock()
@@ -84,14 +84,14 @@ func notOpened() *door.Problem {
 	return &door.Problem{Code: door.CodeMissing, Message: "this connection has opened no object of that key", Hint: "open it for writing first"}
 }
 
-func (d *desk) planWrite(tenant string, m *doorpb.StoreWrite) (job, *door.Problem) {
+func (d *storeRequests) planWrite(tenant string, m *doorpb.StoreWrite) (job, *door.Problem) {
 	if p := checkKey(m.GetKey()); p != nil {
 		return nil, p
 	}
 	if p := (stretches{[]uint64{m.GetAddress()}, []uint64{m.GetSizeBytes()}}).check(1); p != nil {
 		return nil, p
 	}
-	return func(ctx context.Context) outcome {
+	return func(ctx context.Context) storeReply {
 		o, err := d.takeTurn(ctx, openedKey{tenant, string(m.GetKey())})
 		if err != nil {
 			return failed(err)
@@ -99,18 +99,18 @@ func (d *desk) planWrite(tenant string, m *doorpb.StoreWrite) (job, *door.Proble
 		defer func() { o.turn <- struct{}{} }()
 		size := m.GetSizeBytes() + uint64(len(m.GetValue()))
 		if room := o.writer.Place().SizeBytes; m.GetOffset() > room || size > room-m.GetOffset() {
-			return outcome{problem: problem(door.CodeSize, "%d bytes from byte %d of an object of %d", size, m.GetOffset(), room)}
+			return storeReply{problem: problem(door.CodeSize, "%d bytes from byte %d of an object of %d", size, m.GetOffset(), room)}
 		}
 		if m.GetSizeBytes() == 0 {
-			return outcome{result: &doorpb.StoreResult{}, problem: storeProblem(o.writer.Write(ctx, m.GetOffset(), Memory{Bytes: m.GetValue()}))}
+			return storeReply{result: &doorpb.StoreResult{}, problem: storeProblem(o.writer.Write(ctx, m.GetOffset(), Memory{Bytes: m.GetValue()}))}
 		}
 		err = d.with(ctx, m.GetAddress(), m.GetSizeBytes(), func(from Memory) error { return o.writer.Write(ctx, m.GetOffset(), from) })
-		return outcome{result: &doorpb.StoreResult{}, problem: storeProblem(err)}
+		return storeReply{result: &doorpb.StoreResult{}, problem: storeProblem(err)}
 	}, checkValue(len(m.GetValue()), m.GetSizeBytes())
 }
 
-func (d *desk) planCommit(tenant string, m *doorpb.StoreCommit) (job, *door.Problem) {
-	return func(ctx context.Context) outcome {
+func (d *storeRequests) planCommit(tenant string, m *doorpb.StoreCommit) (job, *door.Problem) {
+	return func(ctx context.Context) storeReply {
 		at := openedKey{tenant, string(m.GetKey())}
 		o, err := d.takeTurn(ctx, at)
 		if err != nil {
@@ -118,8 +118,8 @@ func (d *desk) planCommit(tenant string, m *doorpb.StoreCommit) (job, *door.Prob
 		}
 		defer d.forget(at, o)
 		if m.GetAbort() {
-			return outcome{result: &doorpb.StoreResult{}, problem: storeProblem(o.writer.Abort(ctx))}
+			return storeReply{result: &doorpb.StoreResult{}, problem: storeProblem(o.writer.Abort(ctx))}
 		}
-		return outcome{result: &doorpb.StoreResult{}, problem: storeProblem(o.writer.Commit(ctx))}
+		return storeReply{result: &doorpb.StoreResult{}, problem: storeProblem(o.writer.Commit(ctx))}
 	}, checkKey(m.GetKey())
 }

@@ -87,9 +87,9 @@ func Twice(copies [][]string) bool {
 	return false
 }
 
-// Sole says which units of one copy, by who has those of each, stand in for the units
+// LastCopies says which units of one copy, by who has those of each, stand in for the units
 // themselves at an owner: nobody has them under a lower number.
-func Sole(copies [][]string, number int, owner string) []bool {
+func LastCopies(copies [][]string, number int, owner string) []bool {
 	sole := make([]bool, len(copies[number]))
 	for i := range sole {
 		sole[i] = copies[number][i] == owner

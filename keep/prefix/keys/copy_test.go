@@ -86,7 +86,7 @@ func TestSole(t *testing.T) {
 		{[][]string{{"", ""}, {"c", ""}, {"b", "b"}}, 2, []bool{false, true}}, // one of them is enough
 		{[][]string{{"", ""}, {"b", ""}, {"c", "c"}}, 1, []bool{true, false}},
 	} {
-		if got := Sole(c.copies, c.number, "b"); !slices.Equal(got, c.want) {
+		if got := LastCopies(c.copies, c.number, "b"); !slices.Equal(got, c.want) {
 			t.Errorf("%v, copy %d: %v", c.copies, c.number+1, got)
 		}
 	}

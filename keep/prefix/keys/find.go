@@ -4,14 +4,14 @@ package keys
 // hand-off of its own, and they run side by side.
 const MaxSegments = 4
 
-// Stretch is units First to End of a chain at one owner.
-type Stretch struct {
+// UnitRange is units First to End of a chain at one owner.
+type UnitRange struct {
 	Owner      string
 	First, End int
 }
 
 // Cut makes stretches of who has which units, from one on to the first that nobody has.
-func Cut(owners []string, first int) (found []Stretch) {
+func Cut(owners []string, first int) (found []UnitRange) {
 	for at := first; at < len(owners) && owners[at] != ""; at++ {
 		if last := len(found) - 1; last >= 0 && found[last].Owner == owners[at] {
 			found[last].End++
@@ -20,19 +20,19 @@ func Cut(owners []string, first int) (found []Stretch) {
 		if len(found) == MaxSegments {
 			break
 		}
-		found = append(found, Stretch{owners[at], at, at + 1})
+		found = append(found, UnitRange{owners[at], at, at + 1})
 	}
 	return found
 }
 
 // Grant is a stretch that can be taken, and where its units were, if the owner said so.
 type Grant struct {
-	Stretch
+	UnitRange
 	Ticket []byte
-	From   []From
+	From   []TierWait
 }
 
-// Finding is one Find: every owner of a stretch is asked at once, one that has less than
+// FindMachine is one Find: every owner of a stretch is asked at once, one that has less than
 // was thought is asked once more for what it has, and what cannot be used because
 // something before it is missing is given back.
 //
@@ -40,34 +40,34 @@ type Grant struct {
 //	  │ Missing, some are there                  ▲
 //	  ├──────────► asked again ──Taken───────────┤
 //	  └─ refused, late ─► gone       what follows it: given back
-type Finding struct {
+type FindMachine struct {
 	stretches []seeking
 	late      bool
 	why       Verdict
 }
 
 type seeking struct {
-	Stretch
+	UnitRange
 	ticket []byte
-	from   []From
+	from   []TierWait
 	asked  bool // an answer is to come
 	again  bool // it was asked once more
 	short  bool // what follows is of no use
 }
 
-// NewFinding begins with stretches that follow one another. Each is asked for, by its
+// NewFindMachine begins with stretches that follow one another. Each is asked for, by its
 // number.
-func NewFinding(stretches []Stretch) *Finding {
-	f := &Finding{why: Taken}
+func NewFindMachine(stretches []UnitRange) *FindMachine {
+	f := &FindMachine{why: Taken}
 	for _, s := range stretches {
-		f.stretches = append(f.stretches, seeking{Stretch: s, asked: true})
+		f.stretches = append(f.stretches, seeking{UnitRange: s, asked: true})
 	}
 	return f
 }
 
 // Answered takes the answer about a stretch. Ask is set where the owner is to be asked
 // once more, for what the stretch is now; unused are tickets to be given back.
-func (f *Finding) Answered(number int, a *FindAnswer) (ask bool, unused [][]byte) {
+func (f *FindMachine) Answered(number int, a *FindAnswer) (ask bool, unused [][]byte) {
 	s := &f.stretches[number]
 	if !s.asked {
 		return false, given(a.Ticket)
@@ -90,7 +90,7 @@ func (f *Finding) Answered(number int, a *FindAnswer) (ask bool, unused [][]byte
 }
 
 // Failed says that no answer about a stretch will come.
-func (f *Finding) Failed(number int) (unused [][]byte) {
+func (f *FindMachine) Failed(number int) (unused [][]byte) {
 	s := &f.stretches[number]
 	if !s.asked {
 		return nil
@@ -100,7 +100,7 @@ func (f *Finding) Failed(number int) (unused [][]byte) {
 }
 
 // Expire says that no more is waited for.
-func (f *Finding) Expire() (unused [][]byte) {
+func (f *FindMachine) Expire() (unused [][]byte) {
 	for i := range f.stretches {
 		unused = append(unused, f.Failed(i)...)
 	}
@@ -108,7 +108,7 @@ func (f *Finding) Expire() (unused [][]byte) {
 }
 
 // cut reports whether something before a stretch is missing.
-func (f *Finding) cut(number int) bool {
+func (f *FindMachine) cut(number int) bool {
 	for i := range f.stretches[:number] {
 		if f.stretches[i].short {
 			return true
@@ -118,7 +118,7 @@ func (f *Finding) cut(number int) bool {
 }
 
 // giveBack takes the tickets from a stretch on that are of no use.
-func (f *Finding) giveBack(from int) (unused [][]byte) {
+func (f *FindMachine) giveBack(from int) (unused [][]byte) {
 	for i := from; i < len(f.stretches); i++ {
 		s := &f.stretches[i]
 		if f.cut(i) && s.ticket != nil {
@@ -137,13 +137,13 @@ func given(ticket []byte) [][]byte {
 }
 
 // Waits reports whether an answer about a stretch is to come.
-func (f *Finding) Waits(number int) bool { return f.stretches[number].asked }
+func (f *FindMachine) Waits(number int) bool { return f.stretches[number].asked }
 
 // At is what a stretch is now.
-func (f *Finding) At(number int) Stretch { return f.stretches[number].Stretch }
+func (f *FindMachine) At(number int) UnitRange { return f.stretches[number].UnitRange }
 
 // Over reports whether nothing more is to come that matters.
-func (f *Finding) Over() bool {
+func (f *FindMachine) Over() bool {
 	for i := range f.stretches {
 		if f.cut(i) {
 			return true
@@ -156,13 +156,13 @@ func (f *Finding) Over() bool {
 }
 
 // Found is what can be taken, in order, and why it is not more: Taken if it is all.
-func (f *Finding) Found() (granted []Grant, why Verdict, late bool) {
+func (f *FindMachine) Found() (granted []Grant, why Verdict, late bool) {
 	for i := range f.stretches {
 		s := &f.stretches[i]
 		if s.ticket == nil || f.cut(i) {
 			break
 		}
-		granted = append(granted, Grant{s.Stretch, s.ticket, s.from})
+		granted = append(granted, Grant{s.UnitRange, s.ticket, s.from})
 	}
 	return granted, f.why, f.late
 }

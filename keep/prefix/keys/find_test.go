@@ -42,12 +42,12 @@ func TestFindingLosesNoTicket(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		owners := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 1, 12).Draw(t, "owners")
 		stretches := keys.Cut(owners, 0)
-		f := keys.NewFinding(stretches)
+		f := keys.NewFindMachine(stretches)
 		var waiting []int
 		for i := range stretches {
 			waiting = append(waiting, i)
 		}
-		issued, back := map[string]keys.Stretch{}, map[string]bool{}
+		issued, back := map[string]keys.UnitRange{}, map[string]bool{}
 		take := func(unused [][]byte) {
 			for _, ticket := range unused {
 				if _, is := issued[string(ticket)]; !is || back[string(ticket)] {
@@ -89,8 +89,8 @@ func TestFindingLosesNoTicket(t *testing.T) {
 		found, why, late := f.Found()
 		at := 0
 		for _, g := range found {
-			if was := issued[string(g.Ticket)]; g.First != at || was != g.Stretch || back[string(g.Ticket)] {
-				t.Fatalf("%+v is found after %d units; its ticket is of %+v, given back: %v", g.Stretch, at, was, back[string(g.Ticket)])
+			if was := issued[string(g.Ticket)]; g.First != at || was != g.UnitRange || back[string(g.Ticket)] {
+				t.Fatalf("%+v is found after %d units; its ticket is of %+v, given back: %v", g.UnitRange, at, was, back[string(g.Ticket)])
 			}
 			at, back[string(g.Ticket)] = g.End, true
 		}

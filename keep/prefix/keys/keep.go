@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// Keeping is one Keep: what nobody has is offered to one owner, the next if that has no
+// KeepMachine is one Keep: what nobody has is offered to one owner, the next if that has no
 // room, and comes to an end with the offer, or without one.
 //
 //	located ──all there──► over
@@ -15,7 +15,7 @@ import (
 //	              │ Taken             │ none is left, Have, Busy, Refused
 //	              ▼                   ▼
 //	           copying ─────► over ◄─ withdrawn
-type Keeping struct {
+type KeepMachine struct {
 	// First and End are the units that are kept.
 	First, End int
 	owners     []string
@@ -29,11 +29,11 @@ type Keeping struct {
 // maxTries is how many owners are asked.
 const maxTries = 3
 
-// NewKeeping decides what is to be kept, by who has which units. Own is the owner of the
+// NewKeepMachine decides what is to be kept, by who has which units. Own is the owner of the
 // publisher's own agent, "" where that keeps nothing; owners are all of the cell, by where
 // the chain belongs.
-func NewKeeping(have []string, own string, owners []string) *Keeping {
-	k := &Keeping{}
+func NewKeepMachine(have []string, own string, owners []string) *KeepMachine {
+	k := &KeepMachine{}
 	for k.First < len(have) && have[k.First] != "" {
 		k.First++
 	}
@@ -71,7 +71,7 @@ func Belongs(c Chain, owners []string) []string {
 }
 
 // Ask is the owner to be asked now; "" for none.
-func (k *Keeping) Ask() string {
+func (k *KeepMachine) Ask() string {
 	if k.over || k.asked {
 		return ""
 	}
@@ -81,7 +81,7 @@ func (k *Keeping) Ask() string {
 
 // Answered takes an owner's answer; nil says that none will come. After Taken the offer
 // tells the end.
-func (k *Keeping) Answered(a *KeepAnswer) {
+func (k *KeepMachine) Answered(a *KeepAnswer) {
 	if k.over || !k.asked {
 		return
 	}
@@ -102,4 +102,4 @@ func (k *Keeping) Answered(a *KeepAnswer) {
 
 // Over reports whether nobody is to be asked any more, and what came of it. What an owner
 // has taken goes on.
-func (k *Keeping) Over() (outcome Verdict, over bool) { return k.outcome, k.over }
+func (k *KeepMachine) Over() (outcome Verdict, over bool) { return k.outcome, k.over }

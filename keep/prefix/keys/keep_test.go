@@ -36,7 +36,7 @@ func TestKeeping(t *testing.T) {
 		{"", "a", nil, 0, 0, "", keys.Have},
 		{"x---", "y", []keys.Verdict{keys.Taken}, 1, 4, "c", keys.Taken}, // neither is an owner now
 	} {
-		k := keys.NewKeeping(split(c.have), c.own, []string{"c", "a", "b", "d"})
+		k := keys.NewKeepMachine(split(c.have), c.own, []string{"c", "a", "b", "d"})
 		var asked string
 		for range 10 {
 			name := k.Ask()
@@ -54,10 +54,10 @@ func TestKeeping(t *testing.T) {
 			t.Errorf("%+v: units %d to %d, asked %q, %v", c, k.First, k.End, asked, outcome)
 		}
 	}
-	if k := keys.NewKeeping([]string{""}, "", nil); k.Ask() != "" {
+	if k := keys.NewKeepMachine([]string{""}, "", nil); k.Ask() != "" {
 		t.Error("somebody is asked although nobody keeps anything")
 	}
-	k := keys.NewKeeping([]string{""}, "a", []string{"a", "b"})
+	k := keys.NewKeepMachine([]string{""}, "a", []string{"a", "b"})
 	if k.Ask(); k.Ask() != "" {
 		t.Error("two are asked at once")
 	}

@@ -320,12 +320,12 @@ type FindAnswer struct {
 	Have    int
 	Ticket  []byte
 	// From is where the units were that are there, if the ask said Tell, as this does then.
-	From []From
+	From []TierWait
 	Tell bool
 }
 
-// From is a tier that had units, and how long it kept their reader waiting.
-type From struct {
+// TierWait is a tier that had units, and how long it kept their reader waiting.
+type TierWait struct {
 	Tier   string
 	Units  int
 	Micros uint64
@@ -380,7 +380,7 @@ func (m *FindAnswer) parse(r *fields.Reader) {
 	}
 	units := 0
 	for range r.Count(maxTiers) {
-		f := From{Tier: r.Text(maxTierName), Units: int(r.UintTo(MaxUnits)), Micros: r.UintTo(maxMs * 1000)}
+		f := TierWait{Tier: r.Text(maxTierName), Units: int(r.UintTo(MaxUnits)), Micros: r.UintTo(maxMs * 1000)}
 		if units += f.Units; !IsTier(f.Tier) || units > m.Have {
 			r.Fail()
 			return

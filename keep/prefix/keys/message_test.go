@@ -23,7 +23,7 @@ func samples() []keys.Message {
 		&keys.FindAnswer{Verdict: keys.Taken, Have: 4, Ticket: []byte("ticket")},
 		&keys.FindAnswer{Verdict: keys.Missing, Have: 3},
 		&keys.FindAsk{Shape: shape, Units: chain, First: 7, WithinMs: 5, PatienceMs: 6, Tell: true},
-		&keys.FindAnswer{Verdict: keys.Taken, Have: 4, Ticket: []byte("ticket"), Tell: true, From: []keys.From{{Tier: "memory", Units: 1, Micros: 9}, {Tier: "s3", Units: 3, Micros: 1e6}}},
+		&keys.FindAnswer{Verdict: keys.Taken, Have: 4, Ticket: []byte("ticket"), Tell: true, From: []keys.TierWait{{Tier: "memory", Units: 1, Micros: 9}, {Tier: "s3", Units: 3, Micros: 1e6}}},
 		&keys.Used{Units: chain},
 		&keys.CopyAsk{Shape: shape, Units: chain, First: 7, Have: 1, Number: 2, Ticket: []byte("ticket"), WithinMs: 5},
 	}
@@ -82,7 +82,7 @@ func TestUnit(t *testing.T) {
 // Where units were is shown to people: a name that is none, or more units than there are, is
 // refused.
 func TestTiersThatCannotBe(t *testing.T) {
-	for name, from := range map[string][]keys.From{
+	for name, from := range map[string][]keys.TierWait{
 		"no name":     {{Units: 1}},
 		"a long name": {{Tier: strings.Repeat("d", 100), Units: 1}},
 		"two lines":   {{Tier: "disk\nroot", Units: 1}},

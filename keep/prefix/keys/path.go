@@ -1,8 +1,8 @@
 package keys
 
-// Sight is what is known of a unit of a chain: who would be asked for it, and in which tier
+// Availability is what is known of a unit of a chain: who would be asked for it, and in which tier
 // that one has it.
-type Sight struct {
+type Availability struct {
 	// Owner is who has it, by the master or by what owners say of their tiers; "" for nobody.
 	Owner string
 	// Silent says that the owner did not answer. Tier is where it has the unit, "" where it
@@ -37,7 +37,7 @@ const (
 
 // Piece is units First to End of a path: at one owner, in one tier.
 type Piece struct {
-	Stretch
+	UnitRange
 	Tier  string
 	Bytes uint64
 	// OldestSeconds is since when the least recently used of them was not used; of tiers
@@ -46,9 +46,9 @@ type Piece struct {
 	Pinned        int // how many of them are
 }
 
-// Path is what a Find would be told of a chain, found out without one: nothing is leased,
+// LookupPath is what a Find would be told of a chain, found out without one: nothing is leased,
 // verified or used.
-type Path struct {
+type LookupPath struct {
 	Pieces []Piece
 	// Units is how many of the chain are at hand from the first on.
 	Units int
@@ -59,7 +59,7 @@ type Path struct {
 
 // PathOf follows a chain as far as it is cached. Known is whether the master said who has
 // what; without it a unit that nobody is known to have may be somewhere.
-func PathOf(units []Sight, known bool) (p Path) {
+func PathOf(units []Availability, known bool) (p LookupPath) {
 	if len(units) == 0 {
 		p.End = EndShort
 		return p
@@ -87,7 +87,7 @@ func PathOf(units []Sight, known bool) (p Path) {
 			owners++
 		}
 		if next || p.Pieces[last].Tier != u.Tier {
-			p.Pieces = append(p.Pieces, Piece{Stretch: Stretch{Owner: u.Owner, First: i, End: i}, Tier: u.Tier})
+			p.Pieces = append(p.Pieces, Piece{UnitRange: UnitRange{Owner: u.Owner, First: i, End: i}, Tier: u.Tier})
 			last++
 		}
 		piece := &p.Pieces[last]

@@ -13,9 +13,9 @@ import (
 
 // sights reads units of two letters: the owner, and m or d for its tier, x for none, s for
 // silent; "--" is nobody.
-func sights(text string) (all []keys.Sight) {
+func sights(text string) (all []keys.Availability) {
 	for _, word := range strings.Fields(text) {
-		u := keys.Sight{Bytes: 10, AgeSeconds: uint64(len(all))}
+		u := keys.Availability{Bytes: 10, AgeSeconds: uint64(len(all))}
 		if word != "--" {
 			u.Owner = word[:1]
 			u.Tier = map[byte]string{'m': "memory", 'd': "disk"}[word[1]]
@@ -60,10 +60,10 @@ func TestPathOf(t *testing.T) {
 // granted, and its pieces are that run without a gap.
 func TestPathIsWhatFindWouldSay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var units []keys.Sight
+		var units []keys.Availability
 		var owners []string
 		for range rapid.IntRange(0, 12).Draw(t, "units") {
-			u := keys.Sight{Owner: rapid.SampledFrom([]string{"", "a", "a", "b", "c", "d", "e"}).Draw(t, "owner")}
+			u := keys.Availability{Owner: rapid.SampledFrom([]string{"", "a", "a", "b", "c", "d", "e"}).Draw(t, "owner")}
 			if u.Owner != "" {
 				u.Tier = rapid.SampledFrom([]string{"", "memory", "memory", "disk"}).Draw(t, "tier")
 			}
@@ -71,7 +71,7 @@ func TestPathIsWhatFindWouldSay(t *testing.T) {
 		}
 		p := keys.PathOf(units, true)
 		stretches := keys.Cut(owners, 0)
-		f := keys.NewFinding(stretches)
+		f := keys.NewFindMachine(stretches)
 		answer := func(n int) {
 			at := f.At(n)
 			have := 0

@@ -91,7 +91,7 @@ type Owner struct {
 	spare   []uint32          // headers to be used again
 	order   order
 	leases  leases
-	offers  offers
+	offers  freeExtents
 	stuck   stuckRing
 	grown   []mark // how far the heap was given out, and when
 	// followed is how many headers were given out when that was last looked at.

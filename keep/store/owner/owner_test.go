@@ -290,13 +290,13 @@ func TestOwner(t *testing.T) {
 			},
 			"pin": func(t *rapid.T) {
 				key, on := []byte(w.key(t)), rapid.Bool().Draw(t, "on")
-				before, there := owner.See(w.now, key)
+				before, there := owner.Inspect(w.now, key)
 				switch err := owner.SetPinned(key, on); {
 				case !there && errors.Is(err, ErrMissing), there && on && !before.Pinned && errors.Is(err, ErrFull):
 				case !there || err != nil:
 					t.Fatalf("pinning %s, which is there: %v: %v", key, there, err)
 				default:
-					if after, _ := owner.See(w.now, key); after.Pinned != on || after.AgeSeconds != before.AgeSeconds {
+					if after, _ := owner.Inspect(w.now, key); after.Pinned != on || after.AgeSeconds != before.AgeSeconds {
 						t.Fatalf("%+v became %+v", before, after)
 					}
 				}

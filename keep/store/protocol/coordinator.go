@@ -55,7 +55,7 @@ func (c *Coordinator) Receive(now, authority kv.Instant, from kv.Member, request
 		for _, d := range m.Drops {
 			_ = c.master.Dropped(master.Claim{Owner: m.Owner, Incarnation: m.Incarnation, Term: m.Term, Serial: d.Serial, Oldest: m.Oldest, Hash: d.Hash})
 		}
-		return []Effect{answer(&Heard{c.term})}
+		return []Effect{answer(&DroppedAck{c.term})}
 	}
 	return nil
 }

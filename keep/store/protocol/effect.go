@@ -61,9 +61,9 @@ type Deliver struct {
 	For      kv.Instant
 }
 
-// Look sums an object that a reader calls broken, where it lies: Server.Looked.
+// Verify sums an object that a reader calls broken, where it lies: Server.Looked.
 // Nothing may read the object after that.
-type Look struct {
+type Verify struct {
 	Read     owner.LeaseID
 	To       kv.Member
 	Request  uint64
@@ -80,5 +80,5 @@ func (Revoke) effect()  {}
 func (Seal) effect()    {}
 func (Fetch) effect()   {}
 func (Deliver) effect() {}
-func (Look) effect()    {}
+func (Verify) effect()  {}
 func (Mark) effect()    {}

@@ -61,11 +61,11 @@ func (s *Server) Unhold(now kv.Instant, h Held, broken bool) []Effect {
 // evicted first.
 func (s *Server) Touch(now kv.Instant, chain [][]byte) { s.objects.Touch(now, chain) }
 
-// SetSole says which copies of a run stand in for what they are copies of; the last of them is
+// SetLastCopy says which copies of a run stand in for what they are copies of; the last of them is
 // evicted first.
-func (s *Server) SetSole(now kv.Instant, run [][]byte, sole []bool) {
+func (s *Server) SetLastCopy(now kv.Instant, run [][]byte, sole []bool) {
 	for i := range slices.Backward(run) {
-		s.objects.SetSole(now, run[i], sole[i])
+		s.objects.SetLastCopy(now, run[i], sole[i])
 	}
 }
 

@@ -186,9 +186,9 @@ func (m *Dropped) parse(r *fields.Reader) {
 	}
 }
 
-// Heard answers Dropped.
-type Heard struct{ Term uint64 }
+// DroppedAck answers Dropped.
+type DroppedAck struct{ Term uint64 }
 
-func (*Heard) kind() uint8               { return 28 }
-func (m *Heard) append(w *fields.Writer) { w.Uint(m.Term) }
-func (m *Heard) parse(r *fields.Reader)  { m.Term = r.Uint() }
+func (*DroppedAck) kind() uint8               { return 28 }
+func (m *DroppedAck) append(w *fields.Writer) { w.Uint(m.Term) }
+func (m *DroppedAck) parse(r *fields.Reader)  { m.Term = r.Uint() }

@@ -63,13 +63,13 @@ var kinds = []func() Message{
 	25: func() Message { return &Claim{} },
 	26: func() Message { return &Claimed{} },
 	27: func() Message { return &Dropped{} },
-	28: func() Message { return &Heard{} },
+	28: func() Message { return &DroppedAck{} },
 	29: func() Message { return &PutFrom{} },
 	30: func() Message { return &Cold{} },
 	31: func() Message { return &DescribeTiers{} },
 	32: func() Message { return &Tiers{} },
-	33: func() Message { return &See{} },
-	34: func() Message { return &Seen{} },
+	33: func() Message { return &Inspect{} },
+	34: func() Message { return &Inspected{} },
 	35: func() Message { return &Pin{} },
 	36: func() Message { return &Pins{} },
 }
@@ -120,7 +120,7 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 // Answers reports whether a message answers a request of a client.
 func Answers(m Message) bool {
 	switch m.(type) {
-	case *Plan, *Value, *Location, *Present, *Listing, *Description, *Evicted, *Reply, *Owners, *Tiers, *Seen, *Pins:
+	case *Plan, *Value, *Location, *Present, *Listing, *Description, *Evicted, *Reply, *Owners, *Tiers, *Inspected, *Pins:
 		return true
 	}
 	return false

@@ -84,11 +84,11 @@ func (s *Server) look(now kv.Instant, from kv.Member, request uint64, m *Remove)
 		return s.refuse(from, request, err)
 	}
 	s.reads[id] = reading{from, kv.Never}
-	return []Effect{Look{id, from, request, at}}
+	return []Effect{Verify{id, from, request, at}}
 }
 
 // Looked says what an object was found to be: nil is whole.
-func (s *Server) Looked(now kv.Instant, l Look, err error) []Effect {
+func (s *Server) Looked(now kv.Instant, l Verify, err error) []Effect {
 	if err == nil {
 		err = errWhole
 	}

@@ -102,11 +102,11 @@ func (s *Server) Receive(now kv.Instant, from kv.Member, request uint64, m Messa
 		effects = s.onAnswer(now, from, m)
 	case *Claimed:
 		effects = s.onClaimed(now, from, request, m)
-	case *Heard:
+	case *DroppedAck:
 		effects = s.onHeard(from, request, m)
 	case *Describe:
 		effects = []Effect{Send{from, request, s.describe(now)}}
-	case *Put, *PutFrom, *Open, *Commit, *Get, *Remove, *Locate, *Has, *List, *Evict, *See, *Pin:
+	case *Put, *PutFrom, *Open, *Commit, *Get, *Remove, *Locate, *Has, *List, *Evict, *Inspect, *Pin:
 		if !s.Answers(now) {
 			return []Effect{Send{from, request, &Reply{problemOf(fmt.Errorf("%w: %s waits for the master", master.ErrSilent, s.options.Self.Name))}}}
 		}
@@ -140,8 +140,8 @@ func (s *Server) serve(now kv.Instant, from kv.Member, request uint64, m Message
 		return answer(present)
 	case *List:
 		return answer(s.list(now, m))
-	case *See:
-		return answer(s.see(now, m))
+	case *Inspect:
+		return answer(s.inspect(now, m))
 	case *Pin:
 		return answer(s.pin(m))
 	case *Evict:
@@ -295,7 +295,7 @@ func (s *Server) tellDrops(now kv.Instant) []Effect {
 // again is how long the owner waits for the master's answer before it repeats itself.
 const again = 100 * kv.Millisecond
 
-func (s *Server) onHeard(from kv.Member, request uint64, m *Heard) []Effect {
+func (s *Server) onHeard(from kv.Member, request uint64, m *DroppedAck) []Effect {
 	if from != s.master || m.Term != s.member.Term() || s.telling.count == 0 || request != s.telling.request {
 		return nil
 	}

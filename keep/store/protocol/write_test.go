@@ -156,7 +156,7 @@ func TestBrokenIsLookedAt(t *testing.T) {
 		found error
 		left  bool
 	}{{nil, true}, {arena.ErrTorn, false}} {
-		look := only[Look](t, s.Receive(0, testClient, 1, &Remove{Name: key, Checksum: 7}))
+		look := only[Verify](t, s.Receive(0, testClient, 1, &Remove{Name: key, Checksum: 7}))
 		if look.Location.Offset != plan.Offset || look.Location.Bytes != 100 || look.Location.Checksum != 7 {
 			t.Fatalf("%+v", look)
 		}

@@ -174,7 +174,7 @@ func (p *process) do(effects []protocol.Effect) {
 			p.fetch(e)
 		case protocol.Deliver:
 			p.deliverObject(e)
-		case protocol.Look:
+		case protocol.Verify:
 			p.lookAt(e)
 		case protocol.Mark:
 			p.mark(e)
@@ -231,7 +231,7 @@ func (p *process) send(s protocol.Send) (lost bool) {
 // answered.
 func repeats(m protocol.Message) bool {
 	switch m.(type) {
-	case *protocol.Renew, *protocol.Answer, *protocol.Keys, *protocol.Claim, *protocol.Claimed, *protocol.Dropped, *protocol.Heard, *protocol.Where, *protocol.Owners:
+	case *protocol.Renew, *protocol.Answer, *protocol.Keys, *protocol.Claim, *protocol.Claimed, *protocol.Dropped, *protocol.DroppedAck, *protocol.Where, *protocol.Owners:
 		return true
 	}
 	return false

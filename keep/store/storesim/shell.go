@@ -209,7 +209,7 @@ func (p *process) copyPiece(d *delivery) {
 }
 
 // lookAt sums an object where it lies.
-func (p *process) lookAt(e protocol.Look) {
+func (p *process) lookAt(e protocol.Verify) {
 	p.world.after(p.world.span(0, 10*kv.Millisecond), p, func() {
 		p.touched(object{e.Location.Header, e.Location.Epoch}, e.Location.Offset, e.Location.Bytes, "read")
 		p.do(p.server.Looked(p.clock(), e, p.heap.Check(e.Location.Offset, e.Location.Bytes, e.Location.Checksum)))

@@ -13,7 +13,7 @@ import (
 	"meridian/internal/clip"
 	"meridian/prove/replay"
 	"meridian/prove/replay/workload"
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/serve/openai"
 )
 
@@ -55,7 +55,7 @@ func (r *run) ask(ctx context.Context, q workload.Request, body []byte) (h heard
 		return h
 	}
 	defer response.Body.Close()
-	h.id = clip.Text(response.Header.Get(talk.RequestIDHeader), maxID, "")
+	h.id = clip.Text(response.Header.Get(openaiclient.RequestIDHeader), maxID, "")
 	if response.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(response.Body, maxError))
 		h.err = fmt.Errorf("status %d: %w", response.StatusCode, openai.ParseError(response.StatusCode, text))

@@ -21,7 +21,7 @@ import (
 	"meridian/internal/clip"
 	"meridian/prove/replay"
 	"meridian/prove/replay/workload"
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 )
 
 // Options configures Run.
@@ -182,7 +182,9 @@ func (o *Options) choose(ctx context.Context) error {
 	return nil
 }
 
-func (o *Options) client() *talk.Client { return &talk.Client{URL: o.URL, Key: o.Key, HTTP: o.HTTP} }
+func (o *Options) client() *openaiclient.Client {
+	return &openaiclient.Client{URL: o.URL, Key: o.Key, HTTP: o.HTTP}
+}
 
 // send starts each request when it is due.
 func (r *run) send(ctx context.Context, source workload.Source) error {

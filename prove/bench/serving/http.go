@@ -7,12 +7,12 @@ import (
 	"io"
 	"net/http"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 )
 
-// send is what talk sends, with the address in what goes wrong.
+// send is what openaiclient sends, with the address in what goes wrong.
 func send(ctx context.Context, client *http.Client, method, url string, body []byte) (*http.Response, error) {
-	c := talk.Client{URL: url, HTTP: client}
+	c := openaiclient.Client{URL: url, HTTP: client}
 	response, err := c.Send(ctx, method, "", body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", url, err)

@@ -17,7 +17,7 @@ import (
 
 	"meridian/prove/bench"
 	"meridian/run/cell"
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/serve/openai"
 )
 
@@ -171,7 +171,7 @@ func (r *turnsRun) row(ctx context.Context, answer int, progress func(int, strin
 
 // chat takes two turns, and tells of the second.
 func (r *turnsRun) chat(ctx context.Context, side string, answer, round int) (secondTurn, error) {
-	client := &talk.Client{URL: r.gateways[side].URL}
+	client := &openaiclient.Client{URL: r.gateways[side].URL}
 	chance := rand.New(rand.NewPCG(uint64(answer), uint64(round)))
 	question := words(chance, r.options.Question)
 	messages := []openai.Message{{Role: "user", Content: openai.Content(question)}}
@@ -191,7 +191,7 @@ func (r *turnsRun) chat(ctx context.Context, side string, answer, round int) (se
 	messages = append(messages, openai.Message{Role: "assistant", Content: openai.Content(first.Text)}, openai.Message{Role: "user", Content: "And then?"})
 	var turn secondTurn
 	began := time.Now()
-	second, err := client.Chat(ctx, r.request(messages, side, shortAnswer), func(talk.Piece) {
+	second, err := client.Chat(ctx, r.request(messages, side, shortAnswer), func(openaiclient.Piece) {
 		if turn.first == 0 {
 			turn.first = time.Since(began)
 		}

@@ -20,16 +20,16 @@ import (
 	"sync"
 	"time"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/see/ledger"
 )
 
 // Options says what is compared.
 type Options struct {
-	Gateway *talk.Client
+	Gateway *openaiclient.Client
 	// Alone is an engine of the same model that serves by itself. It is asked
 	// for when it is needed, so that it does not slow the cell down.
-	Alone func(context.Context) (*talk.Client, error)
+	Alone func(context.Context) (*openaiclient.Client, error)
 	// StateDir is where the gateway keeps its records.
 	StateDir string
 	// Model is what it is called, MaxTokens how long its context is.
@@ -46,7 +46,7 @@ type Options struct {
 	// Workers are those that a conversation can go on at, by name, where the cell has a
 	// shared cache: each is asked for FoundTokens, which it took from there so far. Without
 	// workers no second turn is shown.
-	Workers     map[string]*talk.Client
+	Workers     map[string]*openaiclient.Client
 	FoundTokens func(ctx context.Context, worker string) (int64, error)
 	// Together is how many requests run at a time; 0 means 8.
 	Together int
@@ -166,15 +166,15 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // target is where prompts go.
 type target struct {
 	name   string
-	client *talk.Client
+	client *openaiclient.Client
 }
 
 // sendAll sends all prompts, some at a time, each as soon as there is room.
-func sendAll(ctx context.Context, o Options, to target, prompts []prompt) (answers []*talk.Answer, seconds float64, err error) {
+func sendAll(ctx context.Context, o Options, to target, prompts []prompt) (answers []*openaiclient.Answer, seconds float64, err error) {
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	answers = make([]*talk.Answer, len(prompts))
+	answers = make([]*openaiclient.Answer, len(prompts))
 	turns := make(chan int)
 	var mu sync.Mutex // protects done, and the order of Tell
 	done := 0
@@ -210,13 +210,13 @@ func sendAll(ctx context.Context, o Options, to target, prompts []prompt) (answe
 const recordsWait = 5 * time.Second
 
 // recordsOf finds the gateway's records of answers.
-func recordsOf(ctx context.Context, dir string, answers []*talk.Answer) ([]*ledger.Record, error) {
+func recordsOf(ctx context.Context, dir string, answers []*openaiclient.Answer) ([]*ledger.Record, error) {
 	ctx, cancel := context.WithTimeout(ctx, recordsWait)
 	defer cancel()
 	wanted := make(map[string]bool)
 	for i, a := range answers {
 		if a.RequestID == "" {
-			return nil, fmt.Errorf("demo: answer %d came without %s; is this Meridian's gateway?", i+1, talk.RequestIDHeader)
+			return nil, fmt.Errorf("demo: answer %d came without %s; is this Meridian's gateway?", i+1, openaiclient.RequestIDHeader)
 		}
 		wanted[a.RequestID] = true
 	}

@@ -17,7 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -58,7 +58,7 @@ func (o *oracle) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		tokens = o.change(o.n, tokens)
 	}
 	o.record(id, string(body["stream"]) == "true")
-	w.Header().Set(talk.RequestIDHeader, id)
+	w.Header().Set(openaiclient.RequestIDHeader, id)
 	list, _ := json.Marshal(tokens)
 	choice := fmt.Sprintf(`{"choices":[{"text":"x","delta":{},"finish_reason":"length","token_ids":%s}],"prompt_token_ids":[1]}`, list)
 	if string(body["stream"]) == "true" {
@@ -92,11 +92,11 @@ func (o *oracle) record(id string, stream bool) {
 	fmt.Fprintf(f, "%s\n", line)
 }
 
-func (o *oracle) open(t *testing.T) *talk.Client {
+func (o *oracle) open(t *testing.T) *openaiclient.Client {
 	server := httptest.NewServer(o)
 	t.Cleanup(server.Close)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
-	return &talk.Client{URL: server.URL}
+	return &openaiclient.Client{URL: server.URL}
 }
 
 func play(t *testing.T, cell, alone *oracle) (*Report, error) {
@@ -105,7 +105,7 @@ func play(t *testing.T, cell, alone *oracle) (*Report, error) {
 	told := 0
 	r, err := Run(t.Context(), Options{
 		Gateway: cell.open(t), StateDir: cell.dir, Model: "m", MaxTokens: 512, Reasoning: true,
-		Alone: func(context.Context) (*talk.Client, error) { return alone.open(t), nil },
+		Alone: func(context.Context) (*openaiclient.Client, error) { return alone.open(t), nil },
 		Tell:  func(Stage) { told++ }, Received: cell.received,
 	})
 	if err == nil && told != 2*r.Prompts {
@@ -194,8 +194,8 @@ func TestSecondTurn(t *testing.T) {
 			tries := 0
 			r, err := Run(t.Context(), Options{
 				Gateway: cell.open(t), StateDir: cell.dir, Model: "m", MaxTokens: 512,
-				Alone:   func(context.Context) (*talk.Client, error) { return alone.open(t), nil },
-				Workers: map[string]*talk.Client{"begins": cell.open(t), "goes-on": other.open(t)},
+				Alone:   func(context.Context) (*openaiclient.Client, error) { return alone.open(t), nil },
+				Workers: map[string]*openaiclient.Client{"begins": cell.open(t), "goes-on": other.open(t)},
 				FoundTokens: func(_ context.Context, worker string) (int64, error) {
 					if worker != "goes-on" {
 						t.Errorf("%s went on", worker)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/serve/openai"
 )
 
@@ -17,7 +17,7 @@ type prompt struct {
 	chat       *openai.ChatRequest
 }
 
-func (p prompt) send(ctx context.Context, c *talk.Client) (*talk.Answer, error) {
+func (p prompt) send(ctx context.Context, c *openaiclient.Client) (*openaiclient.Answer, error) {
 	if p.chat != nil {
 		return c.Chat(ctx, *p.chat, nil)
 	}

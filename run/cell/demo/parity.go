@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 )
 
 // Mismatch is the first place where two answers to one prompt differ.
@@ -32,7 +32,7 @@ func (m *Mismatch) String() string {
 }
 
 // compare counts the tokens that were compared, and tells the first difference.
-func compare(prompts []prompt, cell, alone []*talk.Answer) (tokens int, first *Mismatch, err error) {
+func compare(prompts []prompt, cell, alone []*openaiclient.Answer) (tokens int, first *Mismatch, err error) {
 	differing := 0
 	for i := range prompts {
 		if len(cell[i].Tokens) == 0 || len(alone[i].Tokens) == 0 {
@@ -56,7 +56,7 @@ func compare(prompts []prompt, cell, alone []*talk.Answer) (tokens int, first *M
 	return tokens, first, nil
 }
 
-func difference(cell, alone *talk.Answer) *Mismatch {
+func difference(cell, alone *openaiclient.Answer) *Mismatch {
 	for _, list := range []struct {
 		what        string
 		cell, alone []uint32

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"meridian/run/cell/talk"
+	"meridian/run/cell/openaiclient"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -35,7 +35,7 @@ const (
 
 // secondTurn has conversations go on until one finds what its first turn computed. It
 // returns the second turn's prompt and answer, to be compared.
-func secondTurn(ctx context.Context, o Options) (*Turn, prompt, *talk.Answer, error) {
+func secondTurn(ctx context.Context, o Options) (*Turn, prompt, *openaiclient.Answer, error) {
 	for try := range turnTries {
 		turn, again, answer, err := o.goOn(ctx, try)
 		if err != nil || turn.FoundTokens > 0 {
@@ -45,7 +45,7 @@ func secondTurn(ctx context.Context, o Options) (*Turn, prompt, *talk.Answer, er
 	return nil, prompt{}, nil, ErrNotFound
 }
 
-func (o Options) goOn(ctx context.Context, number int) (*Turn, prompt, *talk.Answer, error) {
+func (o Options) goOn(ctx context.Context, number int) (*Turn, prompt, *openaiclient.Answer, error) {
 	long := maxLong / 2
 	if o.MaxTokens > 0 {
 		long = min(long, o.MaxTokens/2)
@@ -56,7 +56,7 @@ func (o Options) goOn(ctx context.Context, number int) (*Turn, prompt, *talk.Ans
 	if err != nil {
 		return nil, begun, nil, fmt.Errorf("demo: a first turn: %w", err)
 	}
-	records, err := recordsOf(ctx, o.StateDir, []*talk.Answer{first})
+	records, err := recordsOf(ctx, o.StateDir, []*openaiclient.Answer{first})
 	if err != nil {
 		return nil, begun, nil, err
 	}

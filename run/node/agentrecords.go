@@ -1,0 +1,264 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"meridian/kv"
+	"meridian/move/agent"
+	"meridian/move/mem"
+	"meridian/move/transceiver/handoff"
+	"meridian/see/peerquery"
+	"meridian/see/telemetry"
+)
+
+// Kinds of members.
+const (
+	AgentMember   = "agent"
+	GatewayMember = "gateway"
+)
+
+// About is what a member of a cell tells of itself.
+type About struct {
+	Kind    string  `json:"kind"`
+	Version string  `json:"version"`
+	Commit  string  `json:"commit,omitempty"`
+	UpMs    float64 `json:"up_ms"`
+
+	Transfers TransferCounts `json:"transfers,omitzero"`
+	HandOffs  HandOffCounts  `json:"handoffs,omitzero"`
+	// Engines that have come in at its door, and those of them that serve.
+	Engines int           `json:"engines,omitempty"`
+	Serving int           `json:"serving,omitempty"`
+	Memory  []MemoryTotal `json:"memory,omitempty"`
+	Objects *ObjectCounts `json:"objects,omitempty"`
+	// Prefixes is what came of its engines' asking the cell for prompts.
+	Prefixes *PrefixCounts `json:"prefixes,omitempty"`
+	// Flows are the pairs of ranks with the most bytes, MoreFlows how many others
+	// there are.
+	Flows     []FlowTotal `json:"flows,omitempty"`
+	MoreFlows int         `json:"more_flows,omitempty"`
+}
+
+// TransferCounts are an agent's since its start.
+type TransferCounts struct {
+	Posted           uint64 `json:"posted"`
+	Done             uint64 `json:"done"`
+	Failed           uint64 `json:"failed"`
+	BytesRead        uint64 `json:"bytes_read"`
+	BytesWritten     uint64 `json:"bytes_written"`
+	ChecksumFailures uint64 `json:"checksum_failures"`
+}
+
+// HandOffCounts are an agent's since its start; Offers and Accepts are under way.
+type HandOffCounts struct {
+	Offered uint64 `json:"offered"`
+	Ready   uint64 `json:"ready"`
+	Failed  uint64 `json:"failed"`
+	Bytes   uint64 `json:"bytes"`
+	Offers  int    `json:"offers"`
+	Accepts int    `json:"accepts"`
+}
+
+// MemoryTotal is memory of one kind that engines have lent.
+type MemoryTotal struct {
+	Kind  string `json:"kind"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// ObjectCounts is how an agent's part of the object cache stands.
+type ObjectCounts struct {
+	Used      uint64 `json:"used"`
+	Total     uint64 `json:"total"`
+	Ready     uint64 `json:"ready"`
+	Hits      uint64 `json:"hits"`
+	Misses    uint64 `json:"misses"`
+	Evictions uint64 `json:"evictions"`
+	Master    bool   `json:"master"`
+	// Tiers are what it has below its memory, the nearest first.
+	Tiers []TierCounts `json:"tiers,omitempty"`
+}
+
+// TierCounts is how a tier of an agent's part of the object cache stands. Total is 0 where
+// nothing bounds it.
+type TierCounts struct {
+	Name    string `json:"name"`
+	Down    bool   `json:"down,omitempty"`
+	Used    uint64 `json:"used"`
+	Total   uint64 `json:"total,omitempty"`
+	Objects uint64 `json:"objects"`
+	Hits    uint64 `json:"hits"`
+	Misses  uint64 `json:"misses"`
+}
+
+// PrefixCounts are of tokens of prompts that an agent's engines asked the cell for.
+type PrefixCounts struct {
+	Asked uint64 `json:"tokens_asked"`
+	Found uint64 `json:"tokens_found"`
+}
+
+// agentRecords is what an agent tells others of what it remembers.
+type agentRecords struct {
+	n       *Agent
+	dir     string
+	build   telemetry.Build
+	started time.Time
+
+	mu sync.Mutex // held while files are read: one question at a time makes the disk work
+}
+
+// Answer finds what a question is about.
+func (b *agentRecords) Answer(ctx context.Context, q peerquery.Question) (peerquery.Answer, error) {
+	switch q.Kind {
+	case peerquery.About:
+		p := peerquery.NewPage(q, 0, 1)
+		p.Add(b.about())
+		return p.Answer(), nil
+	case peerquery.Transfers:
+		if id, err := kv.ParseID(q.Beginning); err == nil {
+			return b.transfer(q, id)
+		}
+		return page(q, &b.n.records.lastTransfers, func(r *agent.Record) bool { return strings.HasPrefix(r.ID.String(), q.Beginning) }), nil
+	case peerquery.HandOffs:
+		if id, err := kv.ParseID(q.Beginning); err == nil {
+			return b.handOff(q, id)
+		}
+		return page(q, &b.n.records.lastHandOffs, func(r *handoff.Record) bool { return strings.HasPrefix(r.Transfer.String(), q.Beginning) }), nil
+	case peerquery.Requests: // are a gateway's
+		return peerquery.Answer{}, nil
+	case peerquery.Prefixes:
+		return b.prefixes(q)
+	case peerquery.Keepers:
+		return found(q, b.n.prefixEngines()), nil
+	case peerquery.Uses:
+		records, err := b.n.cacheUses(ctx)
+		return found(q, records), err
+	case peerquery.Objects:
+		records, err := b.n.stored(ctx, q.Beginning)
+		return found(q, records), err
+	}
+	return peerquery.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
+}
+
+// page answers with those that are wanted of what is kept.
+func page[T any](q peerquery.Question, from *ring[T], wanted func(*T) bool) peerquery.Answer {
+	records, first, end := from.since(q.After)
+	p := peerquery.NewPage(q, first, end)
+	for _, r := range records {
+		if q.Beginning != "" && !wanted(r) {
+			p.Pass()
+		} else if !p.Add(r) {
+			break
+		}
+	}
+	return p.Answer()
+}
+
+// found answers with a few records that were looked for by their id.
+func found[T any](q peerquery.Question, records []T) peerquery.Answer {
+	p := peerquery.NewPage(q, min(q.After, uint64(len(records))), uint64(len(records)))
+	for _, r := range records[p.Answer().First:] {
+		if !p.Add(r) {
+			break
+		}
+	}
+	return p.Answer()
+}
+
+// transfer finds the transfer of an id, and the transfers of the hand-off of that id.
+func (b *agentRecords) transfer(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
+	var records []agent.Record
+	if r, err := b.n.Explain(id); err == nil {
+		records = append(records, r)
+	}
+	kept, _, _ := b.n.records.lastTransfers.since(0)
+	for _, r := range kept {
+		if r.PartOf == id {
+			records = append(records, *r)
+		}
+	}
+	if len(records) == 0 {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		written, err := TransferIn(b.dir, id)
+		if err != nil {
+			return peerquery.Answer{}, err
+		}
+		if written != nil {
+			records = append(records, *written)
+		}
+	}
+	return found(q, records), nil
+}
+
+// handOff finds the sides of a hand-off that this agent knows.
+func (b *agentRecords) handOff(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
+	records, err := b.n.Transceiver.Explain(id)
+	if err != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if records, err = HandOffsIn(b.dir, id); err != nil {
+			return peerquery.Answer{}, err
+		}
+	}
+	for i := range records {
+		records[i] = *withFlows(&records[i], maxFlowsAsked)
+	}
+	return found(q, records), nil
+}
+
+// maxFlowsAsked is how much of a matrix fits an answer.
+const maxFlowsAsked = 1024
+
+func (b *agentRecords) about() About {
+	m, h := b.n.Metrics(), b.n.Transceiver.Metrics()
+	a := About{
+		Kind: AgentMember, Version: b.build.Version, Commit: b.build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond),
+		Transfers: TransferCounts{Posted: m.Posted, Done: m.Done, Failed: m.Failed, BytesRead: m.BytesRead, BytesWritten: m.BytesWritten, ChecksumFailures: m.Audit.ChecksumFailures},
+		HandOffs:  HandOffCounts{Offered: h.Offered, Ready: h.Ready, Failed: h.Failed, Bytes: h.BytesReady, Offers: h.Offers, Accepts: h.Accepts},
+		Memory:    b.memory(),
+	}
+	if b.n.Door != nil {
+		d := b.n.Door.Metrics()
+		a.Engines, a.Serving = d.Engines, d.Serving
+	}
+	if b.n.Store != nil {
+		if kept, is := b.n.Store.Kept(); is {
+			a.Objects = &ObjectCounts{
+				Used: kept.HeapUsed, Total: kept.HeapTotal, Ready: kept.Ready, Hits: kept.Hits, Misses: kept.Misses, Evictions: kept.Evictions,
+				Master: b.n.Store.Metrics().Master,
+			}
+			_, tiers := b.n.Store.Cold()
+			for _, t := range tiers {
+				a.Objects.Tiers = append(a.Objects.Tiers, TierCounts{Name: t.Name, Down: t.Down, Used: t.Bytes, Total: t.Limit, Objects: t.Objects, Hits: t.Hits, Misses: t.Misses})
+			}
+		}
+	}
+	if b.n.Prefixes != nil {
+		m := b.n.Prefixes.Metrics()
+		a.Prefixes = &PrefixCounts{Asked: m.TokensAsked, Found: m.TokensFound}
+	}
+	a.Flows, a.MoreFlows = b.n.records.flows.largest()
+	return a
+}
+
+// memory is what is registered, by kind. What the agent itself keeps objects in is
+// told as such.
+func (b *agentRecords) memory() []MemoryTotal {
+	totals := make(map[mem.Kind]uint64)
+	for _, r := range b.n.Regions() {
+		if r.Info != "store" && r.Info != "store buffer" { // as the object cache calls its own
+			totals[r.Kind] += r.Length
+		}
+	}
+	var all []MemoryTotal
+	for kind, bytes := range totals {
+		all = append(all, MemoryTotal{kind.String(), bytes})
+	}
+	slices.SortFunc(all, func(x, y MemoryTotal) int { return strings.Compare(x.Kind, y.Kind) })
+	return all
+}

@@ -1,0 +1,98 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"time"
+
+	"meridian/kv"
+	"meridian/see/ledger"
+	"meridian/see/peerquery"
+	"meridian/see/telemetry"
+	"meridian/serve/gateway"
+)
+
+// gatewayRecords is what a gateway tells others of the requests that it remembers.
+type gatewayRecords struct {
+	gateway *gateway.Gateway
+	records *ledger.Ledger
+	dir     string
+	build   telemetry.Build
+	started time.Time
+
+	mu sync.Mutex // held while files are read
+}
+
+// Answer finds what a question is about. Transfers, hand-offs, objects and what the
+// shared cache did are the agents'.
+func (b *gatewayRecords) Answer(_ context.Context, q peerquery.Question) (peerquery.Answer, error) {
+	switch q.Kind {
+	case peerquery.About:
+		p := peerquery.NewPage(q, 0, 1)
+		p.Add(About{Kind: GatewayMember, Version: b.build.Version, Commit: b.build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond)})
+		return p.Answer(), nil
+	case peerquery.Requests:
+		return b.requests(q)
+	case peerquery.Transfers, peerquery.HandOffs, peerquery.Objects, peerquery.Prefixes:
+		return peerquery.Answer{}, nil
+	}
+	return peerquery.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
+}
+
+func (b *gatewayRecords) requests(q peerquery.Question) (peerquery.Answer, error) {
+	records, first, end := b.records.Since(q.After, math.MaxInt32)
+	p := peerquery.NewPage(q, first, end)
+	for _, r := range records {
+		if q.Beginning != "" && !isCalled(r, q.Beginning) {
+			p.Pass()
+		} else if !p.Add(shown(r)) {
+			break
+		}
+	}
+	answer := p.Answer()
+	if _, err := kv.ParseID(q.Beginning); err == nil && len(answer.Records) == 0 && q.After == 0 {
+		return b.written(q)
+	}
+	return answer, nil
+}
+
+// written looks for a request that is not in memory any more.
+func (b *gatewayRecords) written(q peerquery.Question) (peerquery.Answer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r, err := ledger.FindIn(b.dir, q.Beginning)
+	if errors.Is(err, ledger.ErrNoRecord) {
+		if r, err = ledger.OfTransferIn(b.dir, q.Beginning); errors.Is(err, ledger.ErrNoRecord) {
+			return peerquery.Answer{}, nil
+		}
+	}
+	if err != nil {
+		return peerquery.Answer{}, err
+	}
+	return found(q, []*ledger.Record{shown(r)}), nil
+}
+
+// isCalled tells whether a request is meant: by how its id begins, by what its client
+// called it, or by a transfer that it took part in.
+func isCalled(r *ledger.Record, text string) bool {
+	if strings.HasPrefix(r.ID, text) || r.ClientID == text {
+		return true
+	}
+	for i := range r.Legs {
+		if r.Legs[i].Transfer == text {
+			return true
+		}
+	}
+	return false
+}
+
+// shown is a record without what only a workload needs.
+func shown(r *ledger.Record) *ledger.Record {
+	c := *r
+	c.Shape = ledger.Shape{}
+	return &c
+}

@@ -1,0 +1,205 @@
+package peerquery
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"meridian/internal/join"
+	"meridian/kv"
+	"meridian/move/agent"
+	"meridian/move/fabric"
+)
+
+// Source is what an agent remembers. Answer may be called by several goroutines; what
+// it returns is within the bounds of an answer, see Page.
+type Source interface {
+	Answer(ctx context.Context, q Question) (Answer, error)
+}
+
+// Options configures Open.
+type Options struct {
+	// Agent carries the messages. The desk listens for them until it is closed.
+	Agent *agent.Agent
+	// Book is what others are told from; nil tells nothing.
+	Book Source
+	// Find looks an agent up; default Agent.Find.
+	Find   func(ctx context.Context, name string) (*agent.Peer, error)
+	Logger *slog.Logger
+}
+
+// Service asks, and answers who asks. Its methods may be called from several goroutines.
+type Service struct {
+	options   Options
+	peers     *agent.Peers
+	numbers   atomic.Uint64
+	questions chan queuedQuestion
+	life      context.Context
+	stop      context.CancelFunc
+	wait      sync.WaitGroup
+
+	unanswered atomic.Uint64
+
+	mu    sync.Mutex // protects calls
+	calls map[uint64]pendingQuestion
+}
+
+// queuedQuestion is a question that waits for a worker.
+type queuedQuestion struct {
+	by       kv.Member
+	number   uint64
+	question Question
+}
+
+// pendingQuestion is a question of ours that waits for its answer, which only who was asked can
+// give.
+type pendingQuestion struct {
+	to     kv.Member
+	answer chan Answer
+}
+
+const (
+	// workers bounds what questions of others cost this process at a time, queued
+	// how many wait: further ones are dropped, and who asked hears nothing.
+	workers = 2
+	queued  = 64
+	// replyTimeout is how long an answer may take to be delivered.
+	replyTimeout = 2 * time.Second
+)
+
+// Open starts to listen.
+func Open(_ context.Context, o Options) (*Service, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	d := &Service{
+		options: o, peers: agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find}),
+		questions: make(chan queuedQuestion, queued), calls: make(map[uint64]pendingQuestion),
+	}
+	d.life, d.stop = context.WithCancel(context.Background())
+	inbox, err := o.Agent.Listen(Magic, agent.InboxLimits{})
+	if err != nil {
+		return nil, err
+	}
+	d.wait.Go(func() {
+		defer close(d.questions)
+		for n := range inbox {
+			d.receive(n)
+		}
+	})
+	for range workers {
+		d.wait.Go(func() {
+			for a := range d.questions {
+				d.reply(a)
+			}
+		})
+	}
+	return d, nil
+}
+
+func (d *Service) receive(n fabric.Notification) {
+	number, question, answer, err := parse(n.Payload)
+	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
+	switch {
+	case err != nil:
+		d.options.Logger.Warn("a question about records cannot be read", "peer", n.From, "error", err)
+	case question != nil:
+		select {
+		case d.questions <- queuedQuestion{from, number, *question}:
+		default:
+			d.unanswered.Add(1)
+		}
+	default:
+		d.mu.Lock()
+		waiting := d.calls[number]
+		if waiting.to == from {
+			delete(d.calls, number)
+		}
+		d.mu.Unlock()
+		if waiting.to == from && waiting.answer != nil {
+			waiting.answer <- *answer // has room, and only one comes
+		}
+	}
+}
+
+// Unanswered counts questions that were dropped because too many waited.
+func (d *Service) Unanswered() uint64 { return d.unanswered.Load() }
+
+func (d *Service) reply(a queuedQuestion) {
+	ctx, cancel := context.WithTimeout(d.life, replyTimeout)
+	defer cancel()
+	answer := Answer{Problem: "this agent keeps no records"}
+	if d.options.Book != nil {
+		told, err := d.options.Book.Answer(ctx, a.question)
+		if answer = told; err != nil {
+			answer = Answer{Problem: err.Error()}
+		}
+	}
+	if err := d.peers.Tell(ctx, a.by, appendAnswer(a.number, answer)); err != nil && d.life.Err() == nil {
+		d.options.Logger.Debug("an answer about records was not delivered", "peer", a.by.Name, "error", err)
+	}
+}
+
+// ErrRefused means that an agent answered that it has no answer.
+var ErrRefused = errors.New("inquiry: refused")
+
+// Ask asks one agent, and waits for a page until ctx ends.
+func (d *Service) Ask(ctx context.Context, to kv.Member, q Question) (Answer, error) {
+	if q.Most == 0 {
+		q.Most = MaxRecords
+	}
+	if q.Most < 0 || q.Most > MaxRecords || len(q.Beginning) > maxBeginning {
+		return Answer{}, fmt.Errorf("inquiry: %d records that begin with %d bytes; at most %d and %d", q.Most, len(q.Beginning), MaxRecords, maxBeginning)
+	}
+	if to.Name == d.options.Agent.Name() {
+		return d.askSelf(ctx, q)
+	}
+	number := d.numbers.Add(1)
+	waiting := pendingQuestion{to, make(chan Answer, 1)}
+	d.mu.Lock()
+	d.calls[number] = waiting
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		delete(d.calls, number)
+		d.mu.Unlock()
+	}()
+	if err := d.peers.Tell(ctx, to, appendQuestion(number, q)); err != nil {
+		return Answer{}, err
+	}
+	select {
+	case a := <-waiting.answer:
+		if a.Problem != "" {
+			return Answer{}, fmt.Errorf("%w by %s: %s", ErrRefused, to.Name, a.Problem)
+		}
+		return a, nil
+	case <-ctx.Done():
+		return Answer{}, fmt.Errorf("inquiry: %s does not answer: %w", to.Name, ctx.Err())
+	case <-d.life.Done():
+		return Answer{}, fabric.ErrClosed
+	}
+}
+
+func (d *Service) askSelf(ctx context.Context, q Question) (Answer, error) {
+	if d.options.Book == nil {
+		return Answer{}, fmt.Errorf("%w: this agent keeps no records", ErrRefused)
+	}
+	a, err := d.options.Book.Answer(ctx, q)
+	for i := range a.Records {
+		a.Records[i] = bytes.Clone(a.Records[i])
+	}
+	return a, err
+}
+
+// Close stops listening and waits for what is being answered. It comes before the
+// agent's own Close.
+func (d *Service) Close(ctx context.Context) error {
+	d.stop()
+	d.options.Agent.Unlisten(Magic)
+	return join.Within(ctx, "inquiry: closing", d.wait.Wait)
+}
