@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // goSuite runs the Go tests, shuffled, under the race detector where there is a
@@ -151,7 +152,7 @@ func goTest(dir string, args, environment []string, report func(result)) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	events := goEvents{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int), running: make(map[string]map[string]bool)}
+	events := goEvents{report: report, output: make(map[string]*strings.Builder), failedTests: make(map[string]int), running: make(map[string]map[string]bool), held: make(map[string][]result)}
 	readErr := events.read(out)
 	err = command.Wait()
 	if events.failures == 0 && err != nil {
@@ -166,12 +167,18 @@ type goEvents struct {
 	output      map[string]*strings.Builder
 	failedTests map[string]int             // by package
 	running     map[string]map[string]bool // tests that have begun, by package
+	held        map[string][]result        // by package: only its end tells whether they are of an earlier run
 	tests       int
 	failures    int
 }
 
 // read takes events, one a line, however long, to the end.
 func (l *goEvents) read(r io.Reader) error {
+	defer func() {
+		for _, importPath := range sortedKeys(l.held) {
+			l.release(importPath, false)
+		}
+	}()
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadBytes('\n')
@@ -235,16 +242,30 @@ func (l *goEvents) take(e goEvent) {
 		fmt.Print(text)
 	}
 	top, _, _ := strings.Cut(e.Test, "/")
-	r := result{name: name, verdict: verdict, selector: e.Package + " " + top}
+	r := result{name: name, verdict: verdict, selector: e.Package + " " + top, pkg: e.Package, took: seconds(e.Elapsed)}
 	if verdict != passed {
 		r.reason = strings.TrimSpace(text)
 	}
-	l.report(r)
+	l.held[e.Package] = append(l.held[e.Package], r)
+}
+
+func (l *goEvents) release(importPath string, cached bool) {
+	for _, r := range l.held[importPath] {
+		r.cached = cached
+		l.report(r)
+	}
+	delete(l.held, importPath)
 }
 
 func (l *goEvents) packageDone(e goEvent, v verdict, text string) {
+	// Go replays the output of a package that passed, with the times of then.
+	cached := strings.HasSuffix(strings.TrimSpace(text), "\t(cached)")
+	l.release(e.Package, cached)
 	word := map[verdict]string{passed: "ok  ", failed: "FAIL", skipped: "none"}[v]
-	if v != skipped {
+	switch {
+	case cached:
+		fmt.Printf("%s %-34s  cached\n", word, e.Package)
+	case v != skipped:
 		fmt.Printf("%s %-34s %6.1fs\n", word, e.Package, e.Elapsed)
 	}
 	if v != failed {
@@ -258,3 +279,5 @@ func (l *goEvents) packageDone(e goEvent, v verdict, text string) {
 		l.report(result{name: e.Package, verdict: failed, reason: strings.TrimSpace(text)})
 	}
 }
+
+func seconds(n float64) time.Duration { return time.Duration(n * float64(time.Second)) }

@@ -24,6 +24,9 @@ type result struct {
 	verdict  verdict
 	reason   string
 	selector string // what a suite runs to have this test again, or ""
+	pkg      string // of Go, or ""
+	took     time.Duration
+	cached   bool // it passed earlier, and nothing it depends on has changed
 }
 
 type verdict int
@@ -68,8 +71,10 @@ func main() {
 	}
 	start := time.Now()
 	var all []result
+	var spent []string
 	for _, s := range suites(o) {
 		fmt.Printf("== %s\n", s.title)
+		begun := time.Now()
 		var own []result
 		err := s.run(func(r result) { own = append(own, r) })
 		if err != nil {
@@ -77,8 +82,9 @@ func main() {
 			fmt.Printf("FAIL %s: %v\n", s.title, err)
 		}
 		all = append(all, s.again(own)...)
+		spent = append(spent, fmt.Sprintf("%s %s", s.title, rounded(time.Since(begun))))
 	}
-	os.Exit(summarize(all, time.Since(start)))
+	os.Exit(summarize(all, time.Since(start), spent...))
 }
 
 func suites(o options) []suite {
@@ -93,8 +99,8 @@ func suites(o options) []suite {
 }
 
 // summarize prints the one summary and returns the exit status. Its last line
-// is the plain "N passed, N failed, N skipped".
-func summarize(all []result, took time.Duration) int {
+// is the plain "N passed, N failed, N skipped". What was spent is said suite by suite.
+func summarize(all []result, took time.Duration, spent ...string) int {
 	counts := make(map[verdict]int)
 	lacking := make(map[string][]string)
 	fmt.Println("\n== summary")
@@ -121,7 +127,15 @@ func summarize(all []result, took time.Duration) int {
 			fmt.Printf("  and %d more\n", more)
 		}
 	}
-	fmt.Printf("took %s\n", took.Round(100*time.Millisecond))
+	printSlowest(all)
+	if unchanged, packages := unchangedPackages(all); unchanged > 0 {
+		fmt.Printf("%d of %d packages unchanged since they passed\n", unchanged, packages)
+	}
+	fmt.Printf("took %s", rounded(took))
+	if len(spent) > 1 {
+		fmt.Printf(": %s", strings.Join(spent, ", "))
+	}
+	fmt.Println()
 	if n := counts[unsteady]; n > 0 {
 		fmt.Printf("%d passed only when run again\n", n)
 	}
@@ -131,6 +145,8 @@ func summarize(all []result, took time.Duration) int {
 	}
 	return 0
 }
+
+func rounded(d time.Duration) time.Duration { return d.Round(100 * time.Millisecond) }
 
 func indented(text string) string {
 	return "     " + strings.ReplaceAll(strings.TrimRight(text, "\n"), "\n", "\n     ")
@@ -147,7 +163,7 @@ func missingComponent(reason string) string {
 	return ""
 }
 
-func sortedKeys(m map[string][]string) []string {
+func sortedKeys[V any](m map[string][]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)

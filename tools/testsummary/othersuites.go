@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // pythonSuite runs pytest over python/tests.
@@ -62,6 +63,7 @@ type junitCase struct {
 	Class   string     `xml:"classname,attr"`
 	Name    string     `xml:"name,attr"`
 	File    string     `xml:"file,attr"`
+	Time    float64    `xml:"time,attr"`
 	Failure *junitNote `xml:"failure"`
 	Error   *junitNote `xml:"error"`
 	Skipped *junitNote `xml:"skipped"`
@@ -86,7 +88,7 @@ func readJUnit(path string, report func(result)) (failures int, err error) {
 	}
 	for _, s := range file.Suites {
 		for _, c := range s.Cases {
-			r := result{name: c.Class + "." + c.Name}
+			r := result{name: c.Class + "." + c.Name, took: seconds(c.Time)}
 			if c.File != "" {
 				r.selector = c.File + "::" + c.Name
 			}
@@ -127,6 +129,7 @@ func (o options) cxxTest(compiler, header, standard string, report func(result))
 		return err
 	}
 	defer os.RemoveAll(dir)
+	begun := time.Now()
 	binary := filepath.Join(dir, header+"_test")
 	compile := exec.Command(compiler, "-std="+standard, "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror",
 		"-fsanitize=address,undefined", "-pthread", "-I", "include", "include/meridian/test/"+header+"_test.cpp", "-o", binary)
@@ -137,7 +140,7 @@ func (o options) cxxTest(compiler, header, standard string, report func(result))
 	test := exec.Command(binary, filepath.Join("testdata", header))
 	test.Dir = o.root
 	out, runErr := test.CombinedOutput()
-	fmt.Print(string(out))
+	fmt.Printf("%sthe test of %s took %s\n", out, header, rounded(time.Since(begun)))
 	if failures := readLines(string(out), report); failures == 0 && runErr != nil {
 		return runErr
 	}

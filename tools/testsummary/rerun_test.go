@@ -72,9 +72,7 @@ func TestASecondRun(t *testing.T) {
 func TestASecondRunOfRealSuites(t *testing.T) {
 	t.Setenv(rerunVariable, "1")
 	t.Setenv("SCRATCH", t.TempDir())
-	root := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module scratch\n\ngo 1.26\n",
+	root := scratch(t, map[string]string{
 		"a_test.go": `package scratch
 import ("os"; "testing")
 func TestOnce(t *testing.T) {
@@ -92,15 +90,7 @@ def test_once(word):
     mark.touch()
     assert word == "z" or not first
 `,
-	} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	verdicts := func(s suite) [4]int {
 		var all []result
 		if err := s.run(collect(&all)); err != nil {

@@ -19,15 +19,27 @@ func count(all []result, v verdict) (n int) {
 	return n
 }
 
-// module writes a Go module with one test file and runs its tests.
-func module(t *testing.T, test string) ([]result, error) {
+// scratch is a folder with these files, by path, and a go.mod.
+func scratch(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module scratch\n\ngo 1.26\n", "a_test.go": "package scratch\n" + test} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+	files["go.mod"] = "module scratch\n\ngo 1.26\n"
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return dir
+}
+
+// module runs the tests of a Go module with one test file.
+func module(t *testing.T, test string) ([]result, error) {
+	t.Helper()
+	dir := scratch(t, map[string]string{"a_test.go": "package scratch\n" + test})
 	var all []result
 	err := goTest(dir, []string{"test", "-json", "./..."}, os.Environ(), collect(&all))
 	return all, err
@@ -108,14 +120,7 @@ func TestRequiredComponents(t *testing.T) {
 }
 
 func TestUnknownComponentsAreRefused(t *testing.T) {
-	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "internal", "require"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	list := filepath.Join(root, "internal", "require", "components.txt")
-	if err := os.WriteFile(list, []byte("c++: a compiler\ncc: another\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	root := scratch(t, map[string]string{"internal/require/components.txt": "c++: a compiler\ncc: another\n"})
 	for demand, good := range map[string]bool{"": true, "cc": true, "cc, c++": true, "gcc": false, "cc,c": false, "another": false} {
 		t.Setenv("MERIDIAN_REQUIRE", demand)
 		if err := checkDemands(root); (err == nil) != good {
@@ -160,9 +165,7 @@ func TestOnlyPureRoomsAreUnraced(t *testing.T) {
 	if race == nil {
 		t.Skip("needs cc: no C compiler on PATH")
 	}
-	root := t.TempDir()
-	for name, text := range map[string]string{
-		"go.mod": "module scratch\n\ngo 1.26\n",
+	root := scratch(t, map[string]string{
 		"kv/a_test.go": `package kv
 import "testing"
 func TestOne(t *testing.T) { n := 0; done := make(chan bool); go func() { n++; close(done) }(); n++; <-done }
@@ -171,15 +174,7 @@ func TestOne(t *testing.T) { n := 0; done := make(chan bool); go func() { n++; c
 import "testing"
 func TestTwo(t *testing.T) { n := 0; done := make(chan bool); go func() { n++; close(done) }(); n++; <-done }
 `,
-	} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	var all []result
 	m := goModule{dir: root, args: []string{"test", "-json"}, environment: append(os.Environ(), race...), race: true}
 	if err := m.run(collect(&all)); err != nil {
