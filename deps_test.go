@@ -48,7 +48,7 @@ var rooms = func() map[string]room {
 	all[""] = room{
 		Owns:  "tests of the tree itself",
 		Uses:  map[string]string{"github.com/pelletier/go-toml": "the tables of the wings"},
-		Tests: []string{"internal/golden", "internal/mutant", "internal/require"},
+		Tests: []string{"internal/golden", "internal/mutant", "internal/require", "see/telemetry"},
 	}
 	return all
 }()

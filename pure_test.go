@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -145,6 +146,40 @@ func TestConcurrencyIsSeen(t *testing.T) {
 		}
 		if got := concurrency(f); !slices.Equal(got, []string{want}) {
 			t.Errorf("%s: found %v, want %s", source, got, want)
+		}
+	}
+}
+
+// What is simulated takes time from the clock it is given. A call of the real
+// one would make a seed tell something else each time, and would judge a
+// deadline by a clock that can jump.
+func TestNoRealClock(t *testing.T) {
+	real := []string{"Now", "Since", "Until", "After", "Tick", "NewTimer", "NewTicker", "Sleep", "AfterFunc"}
+	excepted := []string{
+		"move/fabric/clock.go", "prove/sim/seeds.go",
+		"keep/store/disk", "keep/store/s3", // they wait for devices and servers, which no seed has
+	}
+	for _, pattern := range []string{"move/agent/*.go", "move/fabric/*.go", "move/fabric/link/*.go", "move/fabric/session/*.go", "move/transceiver/handoff/*.go", "move/transceiver/handoff/handoffsim/*.go", "keep/store/*/*.go", "prove/sim/*.go"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, files, err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") || slices.Contains(excepted, path) || slices.Contains(excepted, filepath.Dir(path)) {
+				continue
+			}
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(f, func(n ast.Node) bool {
+				if call, is := n.(*ast.SelectorExpr); is {
+					if of, is := call.X.(*ast.Ident); is && of.Name == "time" && slices.Contains(real, call.Sel.Name) {
+						t.Errorf("%s calls time.%s", path, call.Sel.Name)
+					}
+				}
+				return true
+			})
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestPlantNamesWhatHasMoved(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := plant(root); err == nil || !strings.Contains(err.Error(), string(first.bug)) || !strings.Contains(err.Error(), first.file) {
+		if _, err := plant(root, nil); err == nil || !strings.Contains(err.Error(), string(first.bug)) || !strings.Contains(err.Error(), first.file) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

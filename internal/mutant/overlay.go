@@ -7,18 +7,20 @@ import (
 	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Overlay writes the files that have bugs into dir, and returns the path of the
-// overlay that `go build -overlay` takes. Root is the repository's. A bug whose
-// place is not found, or found twice, is an error that names it.
-func Overlay(root, dir string) (path string, err error) {
+// Overlay writes the files that have these bugs, or any where none is named, into
+// dir, and returns the path of the overlay that `go build -overlay` takes. Root is
+// the repository's. A bug whose place is not found, or found twice, is an error
+// that names it.
+func Overlay(root, dir string, bugs ...Name) (path string, err error) {
 	root, err = filepath.Abs(root)
 	if err != nil {
 		return "", err
 	}
-	planted, err := plant(root)
+	planted, err := plant(root, bugs)
 	if err != nil {
 		return "", err
 	}
@@ -39,9 +41,12 @@ func Overlay(root, dir string) (path string, err error) {
 }
 
 // plant returns the files that have bugs, by their path below root.
-func plant(root string) (map[string]string, error) {
+func plant(root string, bugs []Name) (map[string]string, error) {
 	planted := make(map[string]string)
 	for _, e := range edits {
+		if len(bugs) > 0 && !slices.Contains(bugs, e.bug) {
+			continue
+		}
 		text, begun := planted[e.file]
 		if !begun {
 			content, err := os.ReadFile(filepath.Join(root, e.file))

@@ -3,11 +3,7 @@ package sim
 import (
 	"bufio"
 	"context"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,45 +179,12 @@ func TestHuntEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	worlds := uint64(0)
-	_, err := RunSeeds(ctx, SeedOptions{Seeds: 1 << 40, Jobs: 2, Progress: func(p Progress) {
+	_, err := Hunt(ctx, SeedOptions{Seeds: 1 << 40, Jobs: 2, Progress: func(p Progress) {
 		if worlds = p.Worlds; worlds == 5 {
 			cancel()
 		}
 	}})
 	if err == nil || worlds < 5 || worlds > 7 {
 		t.Errorf("a run that was stopped after 5 worlds went on to %d: %v", worlds, err)
-	}
-}
-
-// What is simulated takes time from the clock it is given. A call of the real
-// one would make a seed tell something else each time, and would judge a
-// deadline by a clock that can jump.
-func TestNoRealClock(t *testing.T) {
-	real := []string{"Now", "Since", "Until", "After", "Tick", "NewTimer", "NewTicker", "Sleep", "AfterFunc"}
-	for _, pattern := range []string{"../../move/agent/*.go", "../../move/fabric/*.go", "../../move/fabric/link/*.go", "../../move/fabric/session/*.go", "../../move/transceiver/handoff/*.go", "../../move/transceiver/handoff/handoffsim/*.go", "../../keep/store/*/*.go", "*.go"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %v, %v", pattern, files, err)
-		}
-		for _, path := range files {
-			if strings.HasSuffix(path, "_test.go") || path == "../../move/fabric/clock.go" || path == "seeds.go" {
-				continue
-			}
-			if room := filepath.Base(filepath.Dir(path)); room == "disk" || room == "s3" {
-				continue // they wait for devices and servers, which no seed has
-			}
-			f, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ast.Inspect(f, func(n ast.Node) bool {
-				if call, is := n.(*ast.SelectorExpr); is {
-					if of, is := call.X.(*ast.Ident); is && of.Name == "time" && slices.Contains(real, call.Sel.Name) {
-						t.Errorf("%s calls time.%s", path, call.Sel.Name)
-					}
-				}
-				return true
-			})
-		}
 	}
 }

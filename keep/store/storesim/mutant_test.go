@@ -30,7 +30,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds the tests again")
 	}
-	overlay, err := mutant.Overlay(filepath.Join("..", "..", ".."), t.TempDir())
+	overlay, err := mutant.Overlay(filepath.Join("..", "..", ".."), t.TempDir(), mutant.OfStore()...)
 	if err != nil {
 		t.Fatal(err)
 	}
