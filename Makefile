@@ -42,8 +42,8 @@ check: venv ## formatting, vet, staticcheck, vulnerabilities, licences, Python l
 	@bash tools/check.sh
 
 .PHONY: test
-test: venv build ## everything people run before they push: Go, Python and C++
-	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./testsummary -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
+test: venv ## everything people run before they push: Go, Python and C++; of Go and C++, what may have changed since it passed; FRESH=1: all, shuffled
+	@cd tools && $(GO) run ./testsummary $(if $(FRESH),-fresh) -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
 .PHONY: test-real
 test-real: venv build ## tests against real components: faults and load on running cells, shells, peers (make peers) and vLLM (make vllm)

@@ -16,13 +16,7 @@ import (
 
 func cxxCompiler(t *testing.T) string {
 	t.Helper()
-	for _, name := range []string{"g++", "clang++", "c++"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	require.Skip(t, "c++", "no C++ compiler on PATH")
-	return ""
+	return require.Program(t, "c++", "g++", "clang++")
 }
 
 func TestAnyCXXCompilerWillDo(t *testing.T) {
@@ -40,6 +34,7 @@ func TestAnyCXXCompilerWillDo(t *testing.T) {
 // it about every one of them.
 func TestFramesFromCXX(t *testing.T) {
 	compiler := cxxCompiler(t)
+	require.Reads(t, "../../include")
 	tool := filepath.Join(t.TempDir(), "mrdn_tool")
 	compile := exec.Command(compiler, "-std=c++17", "-O1", "-I", "../../include", "../../include/meridian/test/mrdn_tool.cpp", "-o", tool)
 	if out, err := compile.CombinedOutput(); err != nil {

@@ -7,8 +7,10 @@ package require
 import (
 	_ "embed"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -46,13 +48,30 @@ func Skip(t testing.TB, component, reason string) {
 	t.Skip(message)
 }
 
-// Program returns the path of a program that the component of the same name
-// installs.
-func Program(t testing.TB, name string) string {
+// Program returns the path of the program that the component of the same name
+// installs, or of one that stands for it and is preferred.
+func Program(t testing.TB, component string, preferred ...string) string {
 	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		Skip(t, name, "not on PATH")
+	// Go keeps the result of a test until something that it asked for changes, and
+	// programs outside of the tree do not count. This names those of this machine.
+	_ = os.Getenv("MERIDIAN_HAVE")
+	for _, name := range append(preferred, component) {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
 	}
-	return path
+	Skip(t, component, "not on PATH")
+	return ""
+}
+
+// Reads tells Go what a process that the test starts will read of the tree, files
+// or folders, whether or not they are there: Go would not see that they are
+// inputs, and keep the result of the test when they change.
+func Reads(t testing.TB, paths ...string) {
+	t.Helper()
+	for _, path := range paths {
+		if err := filepath.WalkDir(path, func(string, fs.DirEntry, error) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

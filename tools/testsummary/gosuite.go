@@ -18,7 +18,10 @@ import (
 // goSuite runs the Go tests, shuffled, under the race detector where there is a
 // C compiler for it. They are not vetted: make check does that, once for all.
 func (o options) goSuite() suite {
-	m := goModule{dir: o.root, args: []string{"test", "-json", "-vet=off", "-shuffle=on", "-timeout=25m"}, environment: os.Environ()}
+	m := goModule{dir: o.root, args: []string{"test", "-json", "-vet=off", "-timeout=25m"}, environment: os.Environ(), times: readTimes(o.kept(timesFile))}
+	if o.isFresh() { // Go keeps no result of a shuffled test
+		m.args = append(m.args, "-shuffle=on")
+	}
 	if o.real {
 		m.args = append(m.args, "-tags=real", "-run=^TestReal")
 		return m.suite("Go, real components")
@@ -48,25 +51,29 @@ var unraced string
 type goModule struct {
 	dir               string
 	args, environment []string
-	race              bool // but for what is unraced
+	race              bool  // but for what is unraced
+	times             times // the slowest packages begin first
 }
 
 func (m goModule) suite(title string) suite {
 	return suite{title: title, run: m.run, rerun: m.rerun}
 }
 
+// run tests the packages of the module but for that of its root.
 func (m goModule) run(report func(result)) error {
-	if !m.race {
-		return goTest(m.dir, slices.Concat(m.args, []string{"./..."}), m.environment, report)
-	}
-	list := exec.Command("go", "list", "./...")
+	list := exec.Command("go", "list", "-f={{if ne .ImportPath .Module.Path}}{{.ImportPath}}{{end}}", "./...")
 	list.Dir, list.Stderr = m.dir, os.Stderr
 	out, err := list.Output()
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
+	packages := strings.Fields(string(out))
+	m.times.sort(packages)
+	if !m.race {
+		return goTest(m.dir, slices.Concat(m.args, packages), m.environment, report)
+	}
 	plain, raced := m.args, append(slices.Clone(m.args), "-race")
-	for _, importPath := range strings.Fields(string(out)) {
+	for _, importPath := range packages {
 		if isUnraced(importPath) {
 			plain = append(slices.Clone(plain), importPath)
 		} else {
@@ -123,14 +130,26 @@ func failedSubtests(failures []result, prefix string) []string {
 // are left can still be caught; scripts run hundreds of programs, and none of them
 // leaves any.
 func raceEnvironment() []string {
-	compiler := hasProgram("gcc", "clang", "cc")
+	compiler := hasProgram(cCompilers...)
 	if compiler == "" {
 		return nil
 	}
 	return []string{"CGO_ENABLED=1", "CC=" + compiler, "GORACE=atexit_sleep_ms=10"}
 }
 
-// toolsSuite runs the tests of the build tools, a module of their own.
+// treeSuite runs the laws of the tree. They look at all of it, and ask other
+// programs about it, so their results are never kept.
+func (o options) treeSuite() suite {
+	m := goModule{dir: o.root, args: []string{"test", "-json", "-vet=off", "-count=1"}, environment: os.Environ()}
+	s := m.suite("Go, laws of the tree")
+	s.run = func(report func(result)) error {
+		return goTest(m.dir, append(slices.Clone(m.args), "."), m.environment, report)
+	}
+	return s
+}
+
+// toolsSuite runs the tests of the build tools, a module of their own, which look
+// at files outside of it.
 func (o options) toolsSuite() suite {
 	return goModule{dir: o.root + "/tools", args: []string{"test", "-json", "-shuffle=on"}, environment: os.Environ()}.suite("Go, build tools")
 }

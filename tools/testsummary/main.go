@@ -23,6 +23,7 @@ type result struct {
 	name     string
 	verdict  verdict
 	reason   string
+	output   string // all that a failed one said, where the reason is less
 	selector string // what a suite runs to have this test again, or ""
 	pkg      string // of Go, or ""
 	took     time.Duration
@@ -50,6 +51,7 @@ type options struct {
 	python string // interpreter with pytest, or ""
 	real   bool   // the tests that need real components, instead of the fast ones
 	vllm   bool   // those that need vLLM servers, and no others
+	fresh  bool   // all of them, and shuffled, whether or not anything has changed
 }
 
 func main() {
@@ -58,18 +60,13 @@ func main() {
 	flag.StringVar(&o.python, "python", "", "Python interpreter that has pytest")
 	flag.BoolVar(&o.real, "real", false, "run the tests of real components")
 	flag.BoolVar(&o.vllm, "vllm", false, "run the tests of vLLM servers")
+	flag.BoolVar(&o.fresh, "fresh", false, "run every test, shuffled, and not only what may have changed since it passed")
 	flag.Parse()
-	root, err := filepath.Abs(o.root)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "testsummary:", err)
-		os.Exit(2)
-	}
-	o.root = root
-	if err := checkDemands(root); err != nil {
-		fmt.Fprintln(os.Stderr, "testsummary:", err)
-		os.Exit(2)
-	}
 	start := time.Now()
+	if err := o.prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
+		os.Exit(2)
+	}
 	var all []result
 	var spent []string
 	for _, s := range suites(o) {
@@ -84,18 +81,50 @@ func main() {
 		all = append(all, s.again(own)...)
 		spent = append(spent, fmt.Sprintf("%s %s", s.title, rounded(time.Since(begun))))
 	}
-	os.Exit(summarize(all, time.Since(start), spent...))
+	status := summarize(all, time.Since(start), spent...)
+	if err := o.keep(all); err != nil {
+		fmt.Fprintln(os.Stderr, "testsummary:", err)
+		status = 2
+	}
+	os.Exit(status)
+}
+
+// keep leaves what the next run, or who mends a test, may use.
+func (o options) keep(all []result) error {
+	if !o.real && !o.vllm {
+		t := readTimes(o.kept(timesFile))
+		t.learn(all)
+		if err := t.write(o.kept(timesFile)); err != nil {
+			return err
+		}
+	}
+	return keepUnsteady(o.kept("unsteady"), all)
+}
+
+func (o *options) prepare() error {
+	root, err := filepath.Abs(o.root)
+	if err != nil {
+		return err
+	}
+	o.root = root
+	components, err := readComponents(root)
+	if err != nil {
+		return err
+	}
+	if err := checkDemands(components); err != nil {
+		return err
+	}
+	return o.showInputs(components)
 }
 
 func suites(o options) []suite {
 	if o.vllm {
 		return []suite{o.pythonSuite()}
 	}
-	list := []suite{o.goSuite(), o.pythonSuite()}
-	if !o.real {
-		list = append(list, o.toolsSuite(), o.cxxSuite())
+	if o.real {
+		return []suite{o.goSuite(), o.pythonSuite()}
 	}
-	return list
+	return []suite{o.treeSuite(), o.goSuite(), o.pythonSuite(), o.toolsSuite(), o.cxxSuite()}
 }
 
 // summarize prints the one summary and returns the exit status. Its last line
@@ -189,20 +218,37 @@ func demanded() []string {
 	return strings.Fields(strings.ReplaceAll(os.Getenv("MERIDIAN_REQUIRE"), ",", " "))
 }
 
-// checkDemands refuses names that no test will ever ask for.
-func checkDemands(root string) error {
-	const list = "internal/require/components.txt"
-	components, err := os.ReadFile(filepath.Join(root, list))
+const componentsList = "internal/require/components.txt"
+
+// readComponents returns the names of what a machine may lack.
+func readComponents(root string) ([]string, error) {
+	text, err := os.ReadFile(filepath.Join(root, componentsList))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	var names []string
+	for line := range strings.Lines(string(text)) {
+		name, _, _ := strings.Cut(line, ": ")
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// checkDemands refuses names that no test will ever ask for.
+func checkDemands(components []string) error {
 	for _, name := range demanded() {
-		if !strings.Contains("\n"+string(components), "\n"+name+": ") {
-			return fmt.Errorf("MERIDIAN_REQUIRE names %s, which is not in %s", name, list)
+		if !slices.Contains(components, name) {
+			return fmt.Errorf("MERIDIAN_REQUIRE names %s, which is not in %s", name, componentsList)
 		}
 	}
 	return nil
 }
+
+// Compilers that tests take, the first that is there.
+var (
+	cCompilers   = []string{"gcc", "clang", "cc"}
+	cxxCompilers = []string{"g++", "clang++", "c++"}
+)
 
 func hasProgram(names ...string) string {
 	for _, name := range names {

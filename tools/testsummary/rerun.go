@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -78,4 +81,25 @@ func (s suite) again(all []result) []result {
 		}
 	}
 	return all
+}
+
+var strange = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// keepUnsteady leaves the whole output of each unsteady test in a file of its own,
+// which stays until that test is unsteady again.
+func keepUnsteady(dir string, all []result) error {
+	for _, r := range all {
+		if r.verdict != unsteady {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		name := strange.ReplaceAllString(r.name, "_")
+		path := filepath.Join(dir, name[:min(len(name), 200)]+".txt")
+		if err := os.WriteFile(path, []byte(cmp.Or(r.output, r.reason)+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }

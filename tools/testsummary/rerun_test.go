@@ -73,7 +73,7 @@ func TestASecondRunOfRealSuites(t *testing.T) {
 	t.Setenv(rerunVariable, "1")
 	t.Setenv("SCRATCH", t.TempDir())
 	root := scratch(t, map[string]string{
-		"a_test.go": `package scratch
+		"a/a_test.go": `package scratch
 import ("os"; "testing")
 func TestOnce(t *testing.T) {
 	first := func(name string) bool { return os.Mkdir(os.Getenv("SCRATCH")+name, 0o700) == nil }

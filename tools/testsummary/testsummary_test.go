@@ -120,10 +120,13 @@ func TestRequiredComponents(t *testing.T) {
 }
 
 func TestUnknownComponentsAreRefused(t *testing.T) {
-	root := scratch(t, map[string]string{"internal/require/components.txt": "c++: a compiler\ncc: another\n"})
+	components, err := readComponents(scratch(t, map[string]string{componentsList: "c++: a compiler\ncc: another\n"}))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for demand, good := range map[string]bool{"": true, "cc": true, "cc, c++": true, "gcc": false, "cc,c": false, "another": false} {
 		t.Setenv("MERIDIAN_REQUIRE", demand)
-		if err := checkDemands(root); (err == nil) != good {
+		if err := checkDemands(components); (err == nil) != good {
 			t.Errorf("%q: %v", demand, err)
 		}
 	}

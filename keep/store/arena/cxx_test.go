@@ -19,20 +19,14 @@ import (
 // cxxTool compiles the C++ end.
 func cxxTool(t *testing.T) string {
 	t.Helper()
+	compiler := require.Program(t, "c++", "g++", "clang++")
+	require.Reads(t, "../../../include")
 	tool := filepath.Join(t.TempDir(), "store_tool")
-	for _, name := range []string{"g++", "clang++", "c++"} {
-		compiler, err := exec.LookPath(name)
-		if err != nil {
-			continue
-		}
-		compile := exec.Command(compiler, "-std=c++20", "-O2", "-I", "../../../include", "../../../include/meridian/test/store_tool.cpp", "-o", tool)
-		if out, err := compile.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		return tool
+	compile := exec.Command(compiler, "-std=c++20", "-O2", "-I", "../../../include", "../../../include/meridian/test/store_tool.cpp", "-o", tool)
+	if out, err := compile.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
-	require.Skip(t, "c++", "no C++ compiler on PATH")
-	return ""
+	return tool
 }
 
 // shared is an arena that other processes map, with its owner.

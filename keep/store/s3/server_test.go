@@ -29,6 +29,7 @@ var gateway string // where the server of these tests listens; "": there is none
 const (
 	access, secret = "meridian", "meridian-secret"
 	bucketName     = "cache"
+	versitygw      = "../../../.peers/versitygw/versitygw"
 )
 
 func TestMain(m *testing.M) {
@@ -46,7 +47,7 @@ func TestMain(m *testing.M) {
 
 // startGateway runs an S3 server on a folder, if there is one to run.
 func startGateway() (stop func()) {
-	program, err := filepath.Abs("../../../.peers/versitygw/versitygw")
+	program, err := filepath.Abs(versitygw)
 	if err != nil {
 		return func() {}
 	}
@@ -88,6 +89,7 @@ var buckets atomic.Int64
 
 func newServer(t *testing.T) *server {
 	t.Helper()
+	require.Reads(t, versitygw) // TestMain did, which Go does not see
 	if gateway == "" {
 		require.Skip(t, "versitygw", "no program in .peers/versitygw; run make peers")
 	}
