@@ -45,6 +45,10 @@ check: venv ## formatting, vet, staticcheck, vulnerabilities, licences, Python l
 test: venv ## everything people run before they push: Go, Python and C++; of Go and C++, what may have changed since it passed; FRESH=1: all, shuffled
 	@cd tools && $(GO) run ./testsummary $(if $(FRESH),-fresh) -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
 
+.PHONY: test-core
+test-core: venv build ## of make test-real, of each component the one path that shows whether it is broken
+	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./testsummary -core -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"
+
 .PHONY: test-real
 test-real: venv build ## tests against real components: faults and load on running cells, shells, peers (make peers) and vLLM (make vllm)
 	@cd tools && MERIDIAN_BIN=$(CURDIR)/bin/meridian $(GO) run ./testsummary -real -root .. -python "$$(test -x ../$(VPYTHON) && echo $(CURDIR)/$(VPYTHON))"

@@ -18,7 +18,11 @@ func (o options) kept(elements ...string) string {
 // isFresh: every test runs, in an order of chance. Otherwise Go keeps the results
 // of packages whose inputs have not changed: their code, and the files and
 // variables that their tests asked for.
-func (o options) isFresh() bool { return o.fresh || o.real || o.vllm }
+func (o options) isFresh() bool { return o.fresh || o.needsMore() }
+
+// needsMore: the tests are those of real components, which run whole and with
+// bin/meridian.
+func (o options) needsMore() bool { return o.real || o.core || o.vllm }
 
 // showInputs makes variables, which Go sees, of the inputs that it does not: the
 // program, and the programs of this machine.
@@ -26,8 +30,8 @@ func (o options) showInputs(components []string) error {
 	if err := os.Setenv("MERIDIAN_HAVE", stamps(components)); err != nil {
 		return err
 	}
-	if o.real || o.vllm {
-		return nil // what was made for them has bin/meridian, and runs whole
+	if o.needsMore() {
+		return nil
 	}
 	program, err := o.build()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Command testsummary runs Meridian's test suites, Go, Python and C++, and ends with
 // one summary: what passed, what failed, and what was skipped for lack of which
-// component. `make test` and `make test-real` are this program.
+// component. `make test`, `make test-core` and `make test-real` are this program.
 //
 //	go test -json ──┐
 //	pytest --junit ─┼──► result ──► once more, if asked ──► N passed, N failed, N skipped
@@ -50,6 +50,7 @@ type options struct {
 	root   string // of the repository
 	python string // interpreter with pytest, or ""
 	real   bool   // the tests that need real components, instead of the fast ones
+	core   bool   // of those the few in core.txt
 	vllm   bool   // those that need vLLM servers, and no others
 	fresh  bool   // all of them, and shuffled, whether or not anything has changed
 }
@@ -59,6 +60,7 @@ func main() {
 	flag.StringVar(&o.root, "root", "..", "root of the repository")
 	flag.StringVar(&o.python, "python", "", "Python interpreter that has pytest")
 	flag.BoolVar(&o.real, "real", false, "run the tests of real components")
+	flag.BoolVar(&o.core, "core", false, "run the few tests that show whether a real component is broken")
 	flag.BoolVar(&o.vllm, "vllm", false, "run the tests of vLLM servers")
 	flag.BoolVar(&o.fresh, "fresh", false, "run every test, shuffled, and not only what may have changed since it passed")
 	flag.Parse()
@@ -91,7 +93,7 @@ func main() {
 
 // keep leaves what the next run, or who mends a test, may use.
 func (o options) keep(all []result) error {
-	if !o.real && !o.vllm {
+	if !o.needsMore() {
 		t := readTimes(o.kept(timesFile))
 		t.learn(all)
 		if err := t.write(o.kept(timesFile)); err != nil {
@@ -118,10 +120,12 @@ func (o *options) prepare() error {
 }
 
 func suites(o options) []suite {
-	if o.vllm {
+	switch {
+	case o.core:
+		return o.coreSuites()
+	case o.vllm:
 		return []suite{o.pythonSuite()}
-	}
-	if o.real {
+	case o.real:
 		return []suite{o.goSuite(), o.pythonSuite()}
 	}
 	return []suite{o.treeSuite(), o.goSuite(), o.pythonSuite(), o.toolsSuite(), o.cxxSuite()}

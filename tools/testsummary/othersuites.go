@@ -19,23 +19,29 @@ func (o options) pythonSuite() suite {
 	title := "Python"
 	selection := "not real"
 	switch {
+	case o.core:
+		title = "Python, real components in short"
 	case o.vllm:
 		title, selection = "Python, vLLM", "vllm"
 	case o.real:
 		title, selection = "Python, real components", "real"
 	}
 	s := suite{title: title}
-	s.run = func(report func(result)) error {
-		if o.python == "" {
-			lack(report, "Python tests", "python-packages", "the environment in .venv could not be made")
-			return nil
-		}
-		return o.pytest(report, "-m", selection)
-	}
+	s.run = o.withPython(func(report func(result)) error { return o.pytest(report, "-m", selection) })
 	s.rerun = func(failures []result, report func(result)) error {
 		return o.pytest(report, selectors(failures)...)
 	}
 	return s
+}
+
+func (o options) withPython(run func(report func(result)) error) func(report func(result)) error {
+	if o.python != "" {
+		return run
+	}
+	return func(report func(result)) error {
+		lack(report, "Python tests", "python-packages", "the environment in .venv could not be made")
+		return nil
+	}
 }
 
 // pytest runs what is asked for and reports every test.
