@@ -175,3 +175,28 @@ func TestMakeFuzzFailsWhereAPackageDoesNotCompile(t *testing.T) {
 	s.write(filepath.Join(s.dir, "a_test.go"), "package scratch\n\nfunc FuzzA(")
 	s.expect(recipeFailed, "FAIL", "make", "fuzz", "FUZZTIME=1x")
 }
+
+// What fails in continuous integration hides nothing of what comes after it.
+func TestEveryStepOfContinuousIntegrationRuns(t *testing.T) {
+	steps := []string{"peers", "vllm", "check", "test FRESH=1", "release RELEASE=-warm", "test-core"}
+	for _, failing := range append(steps, "") {
+		s := newScratch(t, ".ci/run")
+		s.program("id", "echo 1000")
+		s.program("make", `echo "$*" >> made; [ "$*" != "`+failing+`" ] || { echo "it is broken"; exit 1; }`)
+		if failing == "" {
+			s.expect(0, "== make test-core took", "bash", ".ci/run")
+		} else {
+			s.expect(1, "FAILED   ", "bash", ".ci/run")
+			s.expect(1, "it is broken", "bash", ".ci/run")
+		}
+		made, err := os.ReadFile(filepath.Join(s.dir, "made"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, step := range steps {
+			if !strings.Contains("\n"+string(made), "\n"+step+"\n") {
+				t.Errorf("make %s fails, and make %s is not run", failing, step)
+			}
+		}
+	}
+}
