@@ -170,7 +170,7 @@ func summarize(all []result, took time.Duration, spent ...string) int {
 	}
 	fmt.Println()
 	if n := counts[unsteady]; n > 0 {
-		fmt.Printf("%d passed only when run again\n", n)
+		fmt.Printf("%d passed only when run again; what they said is in bin/tested/unsteady\n", n)
 	}
 	fmt.Printf("%d passed, %d failed, %d skipped\n", counts[passed]+counts[unsteady], counts[failed], counts[skipped])
 	if counts[failed] > 0 || counts[passed] == 0 {
