@@ -179,7 +179,7 @@ func TestHuntEnds(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	worlds := uint64(0)
-	_, err := Hunt(ctx, SeedOptions{Seeds: 1 << 40, Jobs: 2, Progress: func(p Progress) {
+	_, err := RunSeeds(ctx, SeedOptions{Seeds: 1 << 40, Jobs: 2, Progress: func(p Progress) {
 		if worlds = p.Worlds; worlds == 5 {
 			cancel()
 		}
