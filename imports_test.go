@@ -11,7 +11,7 @@ import (
 )
 
 // anyTestUses is what every room's tests may import.
-var anyTestUses = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal"}
+var anyTestUses = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go.uber.org/goleak", "github.com/rogpeppe/go-internal", "meridian/internal/until"}
 
 // computing is what pure rooms may import of the standard library: nothing in
 // it waits, reads a clock, rolls dice or touches the world.

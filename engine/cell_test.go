@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/reshard"
 	"meridian/serve/door"
@@ -518,17 +519,24 @@ func ask(t testing.TB, e *Engine, r Request) ([]told, Result) {
 // idle waits until nothing runs and demands that no block is missing.
 func idle(t testing.TB, e *Engine) Stats {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		s := e.Stats()
+	var s Stats
+	until.Well(t, "it comes to rest", func() string {
+		s = e.Stats()
 		if s.Blocks.Free+s.Blocks.Cached == s.Blocks.Total && s.Blocks.Held == 0 && s.Running+s.Waiting+s.Fetching == 0 {
-			return s
+			return ""
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("it does not come to rest: %+v", s)
-		}
-		time.Sleep(time.Millisecond)
+		return fmt.Sprintf("%+v", s)
+	})
+	return s
+}
+
+// ended is how many requests of some engines are over.
+func ended(engines ...*Engine) (n uint64) {
+	for _, e := range engines {
+		c := e.Metrics()
+		n += c.Finished + c.Cancelled + c.Failed
 	}
+	return n
 }
 
 func prompt(seed uint64, n int) []uint32 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/engine/model"
+	"meridian/internal/until"
 	"meridian/serve/openai"
 )
 
@@ -22,20 +23,11 @@ func longPrompt(length int) []uint32 {
 // until waits for something that the cell's lock protects.
 func (c *cell) until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	ctx := within(t)
-	for {
+	until.True(t, what, func() bool {
 		c.mu.Lock()
-		is := done()
-		c.mu.Unlock()
-		if is {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not in time", what)
-		case <-time.After(time.Millisecond):
-		}
-	}
+		defer c.mu.Unlock()
+		return done()
+	})
 }
 
 // tellsEachLayer has an engine compute the next layer when the agent has been told of the one

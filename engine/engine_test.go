@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/internal/until"
 	"meridian/serve/openai"
 )
 
@@ -233,7 +234,8 @@ func TestHammer(t *testing.T) {
 		})
 	}
 	for range 5 {
-		time.Sleep(20 * time.Millisecond)
+		before := ended(p, d)
+		until.True(t, "ten more requests have ended", func() bool { return ended(p, d) >= before+10 })
 		pDoor.lose(true)
 		dDoor.lose(true)
 	}
@@ -375,11 +377,7 @@ func TestSlowReaderPauses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(patience); e.Metrics().Paused == 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it does not pause")
-		}
-	}
+	until.True(t, "it pauses", func() bool { return e.Metrics().Paused > 0 })
 	generated := e.Metrics().Generated
 	want, _ := ask(t, e, Request{Prompts: r.Prompts, MaxTokens: 100, IgnoreEOS: true})
 	if more := e.Metrics().Generated - generated; more < 99 || more > 100 { // the last may not be counted yet

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/serve/door/doorpb"
 )
 
@@ -246,21 +247,17 @@ func (g *fakeGovernor) hearBlocks(s *doorpb.Step) {
 // check demands that nothing was told that cannot be, and that all that is known has ended.
 func (g *fakeGovernor) check(t *testing.T) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
+	var wrong []error
+	until.Well(t, "all that is known has ended", func() string {
 		g.mu.Lock()
-		wrong, left := slices.Clone(g.wrong), len(g.live)
-		g.mu.Unlock()
-		for _, err := range wrong {
-			t.Error(err)
+		defer g.mu.Unlock()
+		if wrong = slices.Clone(g.wrong); len(wrong) > 0 || len(g.live) == 0 {
+			return ""
 		}
-		if len(wrong) > 0 || left == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d sequences never ended", left)
-		}
-		time.Sleep(time.Millisecond)
+		return fmt.Sprintf("%d sequences have not", len(g.live))
+	})
+	for _, err := range wrong {
+		t.Error(err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/internal/until"
 	"meridian/serve/openai"
 )
 
@@ -374,14 +376,13 @@ func itoa(n int) string { return string(appendJSON(nil, n)) }
 // idleAfter is idle, once so many requests have ended.
 func idleAfter(t testing.TB, e *Engine, requests uint64) Stats {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if c := e.Metrics(); c.Finished+c.Cancelled+c.Failed >= requests {
-			return idle(t, e)
+	until.Well(t, "so many requests have ended", func() string {
+		if ended(e) < requests {
+			return fmt.Sprintf("%+v", e.Stats())
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%+v", e.Stats())
-		}
-	}
+		return ""
+	})
+	return idle(t, e)
 }
 
 func TestManyStreams(t *testing.T) {

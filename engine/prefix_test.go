@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"meridian/engine/batch"
+	"meridian/internal/until"
 	"meridian/serve/openai"
 )
 
@@ -27,17 +28,14 @@ func keeping(t *testing.T, unit int) *cell {
 // kept waits until the cell has so many units.
 func (c *cell) kept(t *testing.T, units int) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	until.Well(t, "units are kept", func() string {
 		c.mu.Lock()
-		have := len(c.fakeCache.blocks)
-		c.mu.Unlock()
-		if have >= units {
-			return
+		defer c.mu.Unlock()
+		if have := len(c.fakeCache.blocks); have < units {
+			return fmt.Sprintf("the cell has %d, not %d", have, units)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the cell has %d units, not %d", have, units)
-		}
-	}
+		return ""
+	})
 }
 
 // finds is how often something was found.
@@ -210,17 +208,7 @@ func TestPrefixHereIsEvictedMeanwhile(t *testing.T) {
 		t.Errorf("%d found, then %d: %+v, %+v", before, world.finds(), result.Report, result.Usage.PromptDetails)
 	}
 	idle(t, reader)
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		world.mu.Lock()
-		left := len(world.offers)
-		world.mu.Unlock()
-		if left == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d that were found are not given back", left)
-		}
-	}
+	world.until(t, "what was found is given back", func() bool { return len(world.offers) == 0 })
 }
 
 // A tenant does not find what another kept, and nobody looks for what is short.
@@ -276,18 +264,8 @@ func TestFindThatHangs(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	close(hang)
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		world.mu.Lock()
-		left := len(world.offers)
-		world.mu.Unlock()
-		found := world.finds()
-		if left == 0 && found > 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d that were found too late are not given back", left, found)
-		}
-	}
+	until.True(t, "something is found, too late", func() bool { return world.finds() > 0 })
+	world.until(t, "it is given back", func() bool { return len(world.offers) == 0 })
 	idle(t, b)
 }
 
@@ -346,7 +324,8 @@ func TestHammerOfPrefixes(t *testing.T) {
 		})
 	}
 	for range 5 {
-		time.Sleep(20 * time.Millisecond)
+		before := ended(a, b)
+		until.True(t, "ten more requests have ended", func() bool { return ended(a, b) >= before+10 })
 		aDoor.lose(true)
 		bDoor.lose(true)
 	}

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"meridian/engine/batch"
+	"meridian/internal/until"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
 )
@@ -246,8 +246,7 @@ func TestGovernorLostOnTheWayBack(t *testing.T) {
 		}
 		world.mu.Unlock()
 		overtaken()
-		for lost := false; !lost; {
-			time.Sleep(time.Millisecond) // the engine takes all that is posted before it goes on
+		until.True(t, name, func() (lost bool) { // with pauses: the engine takes all that is posted before it goes on
 			looked := make(chan bool, 1)
 			e.post(func() {
 				// It may have passed by on a machine that stood still meanwhile.
@@ -262,7 +261,8 @@ func TestGovernorLostOnTheWayBack(t *testing.T) {
 			case <-ctx.Done():
 				t.Fatalf("%s: never", name)
 			}
-		}
+			return lost
+		})
 		close(hang)
 		if got, _, err := readAll(ctx, stream, 1); err != nil || cmp.Diff(want, got) != "" {
 			t.Errorf("%s: %v %s", name, err, cmp.Diff(want, got))
@@ -303,14 +303,11 @@ func TestRepeatedDecisionsAreAnsweredOnce(t *testing.T) {
 	e, _ := governedAt(t, keeping(t, 16), Options{BlockTokens: 8, Blocks: 64}, g)
 	ask(t, e, r)
 	g.check(t)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	until.True(t, "copies are told of", func() bool { // which may come after the answer
 		g.mu.Lock()
-		told := copied > 0 // it may come after the answer
-		g.mu.Unlock()
-		if told {
-			break
-		}
-	}
+		defer g.mu.Unlock()
+		return copied > 0
+	})
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if stopped != 1 || recalled != 1 || blocks != 8 || copied != 8 {

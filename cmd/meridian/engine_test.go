@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"meridian/internal/until"
 )
 
 // ask runs `ask URL [FILE [HEADER:VALUE…]]`: it prints what is answered to a GET, or
@@ -23,7 +25,8 @@ func ask(ts *testscript.TestScript, negated bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	for {
+	var response *http.Response
+	until.Well(script{ts}, "an answer from "+args[0], func() string {
 		request, err := http.NewRequestWithContext(ctx, method, args[0], strings.NewReader(body))
 		ts.Check(err)
 		request.Close = true
@@ -31,19 +34,21 @@ func ask(ts *testscript.TestScript, negated bool, args []string) {
 			name, value, _ := strings.Cut(header, ":")
 			request.Header.Set(name, value)
 		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil && ctx.Err() == nil {
-			time.Sleep(20 * time.Millisecond)
-			continue
+		if response, err = http.DefaultClient.Do(request); err != nil {
+			return err.Error()
 		}
-		ts.Check(err)
-		defer response.Body.Close()
-		data, err := io.ReadAll(response.Body)
-		ts.Check(err)
-		fmt.Fprintf(ts.Stdout(), "%s", data)
-		if (response.StatusCode >= 400) != negated {
-			ts.Fatalf("status %d: %s", response.StatusCode, data)
-		}
-		return
+		return ""
+	})
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	ts.Check(err)
+	fmt.Fprintf(ts.Stdout(), "%s", data)
+	if (response.StatusCode >= 400) != negated {
+		ts.Fatalf("status %d: %s", response.StatusCode, data)
 	}
 }
+
+// script fails as tests do.
+type script struct{ *testscript.TestScript }
+
+func (script) Helper() {}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"meridian/decide/policy"
+	"meridian/internal/until"
 	"meridian/prove/replay"
 	"meridian/run/config"
 	"meridian/serve/gateway"
@@ -88,15 +90,13 @@ func await(ts *testscript.TestScript, negated bool, args []string) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var page []byte
-	for ctx.Err() == nil {
-		page = get(ctx, args[0])
+	until.Well(script{ts}, fmt.Sprintf("%s says %q", args[0], args[1:]), func() string {
+		page := get(ctx, args[0])
 		if saysAll(page, args[1:]) {
-			return
+			return ""
 		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	ts.Fatalf("%s does not say %q but\n%s", args[0], args[1:], page)
+		return fmt.Sprintf("it says\n%s", page)
+	})
 }
 
 func get(ctx context.Context, url string) []byte {

@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -20,19 +21,21 @@ func TestProgressIsNeverMoreThanAll(t *testing.T) {
 
 // What takes a second is told, and leaves no trace when it is over.
 func TestWaitingTellsAfterASecond(t *testing.T) {
-	var out strings.Builder
-	a := &waiting{over: make(chan struct{}), quiet: make(chan struct{})}
-	go a.draw(&out, "joining the cell", time.Millisecond)
-	time.Sleep(100 * time.Millisecond)
-	a.stop()
-	if text := out.String(); !strings.HasPrefix(text, "\rjoining the cell [█") || !strings.HasSuffix(text, "\r\x1b[K") {
-		t.Errorf("%q", text)
-	}
-	out.Reset()
-	a = &waiting{over: make(chan struct{}), quiet: make(chan struct{})}
-	go a.draw(&out, "joining the cell", time.Hour)
-	a.stop()
-	if text := out.String(); text != "" {
-		t.Errorf("%q", text)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		a := &waiting{over: make(chan struct{}), quiet: make(chan struct{})}
+		go a.draw(&out, "joining the cell", time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
+		a.stop()
+		if text := out.String(); !strings.HasPrefix(text, "\rjoining the cell [█") || !strings.HasSuffix(text, "\r\x1b[K") {
+			t.Errorf("%q", text)
+		}
+		out.Reset()
+		a = &waiting{over: make(chan struct{}), quiet: make(chan struct{})}
+		go a.draw(&out, "joining the cell", time.Hour)
+		a.stop()
+		if text := out.String(); text != "" {
+			t.Errorf("%q", text)
+		}
+	})
 }

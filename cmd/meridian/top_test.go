@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"meridian/internal/until"
 )
 
 // pseudoTerminal is both ends of one: what a person has, and what a program sees.
@@ -62,19 +64,18 @@ func (s *sentText) read(from io.Reader) {
 }
 
 // await waits for a text that is sent after mark bytes.
-func (s *sentText) await(t *testing.T, mark int, text string) int {
+func (s *sentText) await(t *testing.T, mark int, text string) (end int) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	until.Well(t, fmt.Sprintf("%q is shown", text), func() string {
 		s.mu.Lock()
 		all := s.text.String()
 		s.mu.Unlock()
-		if strings.Contains(all[mark:], text) {
-			return len(all)
+		if end = len(all); strings.Contains(all[mark:], text) {
+			return ""
 		}
-		if time.Now().After(end) {
-			t.Fatalf("%q was not shown; this was: %.4000q", text, all[mark:])
-		}
-	}
+		return fmt.Sprintf("this was: %.4000q", all[mark:])
+	})
+	return end
 }
 
 // A person looks at a cell, pauses, and leaves, in a terminal that is as it was then.

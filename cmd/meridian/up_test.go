@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 	"meridian/prove/bench"
 	"meridian/run/cell"
 	"meridian/run/config"
@@ -199,11 +200,12 @@ func (s *shell) up(globals ...string) (*exec.Cmd, *screen) {
 
 func (s *shell) until(what string, is func() bool, seen *screen) {
 	s.t.Helper()
-	for start := time.Now(); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > time.Minute {
-			s.t.Fatalf("not %s:\n%s", what, seen)
+	until.Well(s.t, what, func() string {
+		if is() {
+			return ""
 		}
-	}
+		return "this was seen:\n" + seen.String()
+	})
 }
 
 func (s *shell) record() *cell.Record {

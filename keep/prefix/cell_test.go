@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/kv"
@@ -125,7 +126,7 @@ func (c *cell) start(name string, o nodeOptions) *node {
 	c.must(err)
 	c.t.Cleanup(func() { n.stop(c.t) })
 	if o.keeps > 0 { // until it has its lease
-		eventually(c.t, "an owner answers", func() bool {
+		until.True(c.t, "an owner answers", func() bool {
 			_, err := n.store.Locate(soon(c.t), "nothing", store.LocateOptions{Preferred: name})
 			return err != nil
 		})
@@ -179,15 +180,6 @@ func soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never came: " + what)
-		}
-	}
 }
 
 // engine is one of a node, with real memory.
@@ -314,7 +306,7 @@ func (e *engine) keep(t testing.TB, p handoff.Content) handoff.Event {
 // awaitFreed waits for the one event of a transfer.
 func (n *node) awaitFreed(t testing.TB, id kv.ID) (e handoff.Event) {
 	t.Helper()
-	eventually(t, "Freed", func() bool {
+	until.True(t, "Freed", func() bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if len(n.freed[id]) > 1 {
@@ -332,7 +324,7 @@ func (n *node) awaitFreed(t testing.TB, id kv.ID) (e handoff.Event) {
 // settled waits until nothing of a node is on its way, so that what it kept can be found.
 func (n *node) settled(t testing.TB) {
 	t.Helper()
-	eventually(t, "it settles", func() bool {
+	until.True(t, "it settles", func() bool {
 		m := n.Metrics()
 		stats, _ := n.store.Kept()
 		return m.InFlight == 0 && m.Taking == 0 && stats.Writing == 0
@@ -358,7 +350,7 @@ func (e *engine) findOnly(t testing.TB, p handoff.Content) (tokens int) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "units are let go", func() bool { return e.node.Metrics().Granted == 0 })
+	until.True(t, "units are let go", func() bool { return e.node.Metrics().Granted == 0 })
 	return found.Tokens
 }
 

@@ -3,6 +3,7 @@ package prefix_test
 import (
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 	"meridian/kv"
@@ -49,7 +50,7 @@ func TestChainIsUsedAsAWhole(t *testing.T) {
 				t.Fatalf("%d and %d units", a.ready(), b.ready())
 			}
 			if c.stays {
-				eventually(t, "its owner has heard of every turn", func() bool { return a.Metrics().UsesHeard == 3 })
+				until.True(t, "its owner has heard of every turn", func() bool { return a.Metrics().UsesHeard == 3 })
 			}
 			a.halve(t)
 			found := second.find(t, whole, 0)
@@ -84,7 +85,7 @@ func TestLostMiddleIsKeptAgain(t *testing.T) {
 	if left == 0 || left == 4 {
 		t.Fatalf("%d units are left", left)
 	}
-	eventually(t, "the end of the head is gone", func() bool { return second.findOnly(t, whole) == 64*left })
+	until.True(t, "the end of the head is gone", func() bool { return second.findOnly(t, whole) == 64*left })
 	first.keep(t, whole)
 	a.settled(t)
 	if a.ready() != 4 || b.ready() != 4 {
@@ -108,15 +109,15 @@ func TestLastCopyDoesNotLeaveFirst(t *testing.T) {
 	a.settled(t)
 	local.keep(t, prompt(64*units, 1000))
 	near.heat(t, a)
-	eventually(t, "the other owner has a copy", func() bool { return b.ready() == 2*units })
+	until.True(t, "the other owner has a copy", func() bool { return b.ready() == 2*units })
 	b.settled(t)
 	if stats, _ := b.store.Kept(); stats.Copies != units {
 		t.Fatalf("%+v", stats)
 	}
 	a.kill(t)
-	eventually(t, "the copy stands in", func() bool { stats, _ := b.store.Kept(); return stats.Copies == 0 })
+	until.True(t, "the copy stands in", func() bool { stats, _ := b.store.Kept(); return stats.Copies == 0 })
 	b.halve(t)
-	eventually(t, "it is found", func() bool { return near.findOnly(t, prompt(64*units, 1)) == 64*units })
+	until.True(t, "it is found", func() bool { return near.findOnly(t, prompt(64*units, 1)) == 64*units })
 	if b.ready() > units+1 {
 		t.Errorf("%d units are left", b.ready())
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/keep/store/disk"
@@ -35,9 +36,9 @@ func (n *node) ready() int {
 func (e *engine) heat(t *testing.T, owner *node) {
 	t.Helper()
 	for range 6 {
-		eventually(t, "it is found", func() bool { return e.findOnly(t, prompt(64*units, 1)) == 64*units })
+		until.True(t, "it is found", func() bool { return e.findOnly(t, prompt(64*units, 1)) == 64*units })
 	}
-	eventually(t, "its units are let go", func() bool { return owner.Metrics().Granted == 0 })
+	until.True(t, "its units are let go", func() bool { return owner.Metrics().Granted == 0 })
 }
 
 // What is found often gets a second copy, at the owner of who finds it; that one takes it
@@ -55,8 +56,8 @@ func TestHotRunSurvivesItsOwner(t *testing.T) {
 		t.Fatal("what is used once is copied")
 	}
 	near.heat(t, a)
-	eventually(t, "the other owner has a copy", func() bool { return b.ready() == units })
-	eventually(t, "it is known of", func() bool { return a.Metrics().CopiesMade == 1 })
+	until.True(t, "the other owner has a copy", func() bool { return b.ready() == units })
+	until.True(t, "it is known of", func() bool { return a.Metrics().CopiesMade == 1 })
 	found := near.find(t, p, 0)
 	if len(found.Segments) != 1 || found.Segments[0].Owner != "b" {
 		t.Fatalf("%+v", found)
@@ -65,7 +66,7 @@ func TestHotRunSurvivesItsOwner(t *testing.T) {
 		t.Fatal("a copy is not what it is of", err)
 	}
 	from := make(map[string]bool)
-	eventually(t, "others take turns", func() bool {
+	until.True(t, "others take turns", func() bool {
 		found := far.find(t, p, 0)
 		for _, s := range found.Segments {
 			from[s.Owner] = true
@@ -76,7 +77,7 @@ func TestHotRunSurvivesItsOwner(t *testing.T) {
 		return from["a"] && from["b"]
 	})
 	a.kill(t)
-	eventually(t, "it is found all the same", func() bool {
+	until.True(t, "it is found all the same", func() bool {
 		found := far.find(t, p, 0)
 		if found.Tokens != 64*units || len(found.Segments) != 1 || found.Segments[0].Owner != "b" {
 			return false
@@ -99,19 +100,19 @@ func TestCopiesAreRepaired(t *testing.T) {
 	writer.keep(t, p)
 	a.settled(t)
 	near.heat(t, a)
-	eventually(t, "the other owner has a copy", func() bool { return b.ready() == units })
+	until.True(t, "the other owner has a copy", func() bool { return b.ready() == units })
 	b.settled(t)
 	a.kill(t)
 	x, y := c.start("x", replicated(arenaBytes)), c.start("y", replicated(arenaBytes))
 	far := c.engine("far", reader, y)
-	eventually(t, "one of the others has it", func() bool { return x.ready()+y.ready() == units })
+	until.True(t, "one of the others has it", func() bool { return x.ready()+y.ready() == units })
 	if b.ready() != units {
 		t.Fatal("the copy that was left has gone")
 	}
 	x.settled(t)
 	y.settled(t)
 	b.kill(t)
-	eventually(t, "it is found although both of the first owners are dead", func() bool {
+	until.True(t, "it is found although both of the first owners are dead", func() bool {
 		found := far.find(t, p, 0)
 		if found.Tokens != 64*units {
 			return false
@@ -133,9 +134,9 @@ func TestOwnerDiesAsItTakesACopy(t *testing.T) {
 	near.heat(t, a)
 	b.kill(t)
 	x := c.start("x", replicated(arenaBytes))
-	eventually(t, "another takes the copy", func() bool { return x.ready() == units })
+	until.True(t, "another takes the copy", func() bool { return x.ready() == units })
 	x.settled(t)
-	eventually(t, "nothing is held", func() bool { return a.Metrics().Granted == 0 && a.transceiver.Metrics().Offers == 0 })
+	until.True(t, "nothing is held", func() bool { return a.Metrics().Granted == 0 && a.transceiver.Metrics().Offers == 0 })
 	if found := c.engine("far", reader, x).find(t, prompt(64*units, 1), 0); found.Tokens != 64*units || found.Segments[0].Owner != "x" {
 		t.Fatalf("%+v", found)
 	}
@@ -168,7 +169,7 @@ func TestNoCopyWhereThereIsNoRoom(t *testing.T) {
 	writer.keep(t, prompt(64*units, 1))
 	a.settled(t)
 	near.heat(t, a)
-	eventually(t, "a copy is refused", func() bool { return a.Metrics().CopiesRefused > 0 })
+	until.True(t, "a copy is refused", func() bool { return a.Metrics().CopiesRefused > 0 })
 	if stats, _ := b.store.Kept(); int(stats.Ready) < before || stats.Evictions != 0 {
 		t.Fatalf("%+v, %d were there", stats, before)
 	}
@@ -186,7 +187,7 @@ func TestNoCopyThatNobodyLooksFor(t *testing.T) {
 	writer.keep(t, prompt(64*units, 1))
 	a.settled(t)
 	near.heat(t, a)
-	eventually(t, "it is asked", func() bool { m := a.Metrics(); return m.CopiesRefused+m.CopiesMade > 0 })
+	until.True(t, "it is asked", func() bool { m := a.Metrics(); return m.CopiesRefused+m.CopiesMade > 0 })
 	if m := a.Metrics(); m.CopiesMade != 0 || b.ready() != 0 || b.Metrics().TakesRefused == 0 {
 		t.Errorf("%d copies were made, %d units are there", m.CopiesMade, b.ready())
 	}
@@ -206,7 +207,7 @@ func TestOlderOwnerIsAskedForNoCopy(t *testing.T) {
 	a.settled(t)
 	x := c.start("x", replicated(arenaBytes))
 	near.heat(t, a)
-	eventually(t, "the owner that knows copies has one", func() bool { return x.ready() == units })
+	until.True(t, "the owner that knows copies has one", func() bool { return x.ready() == units })
 	if m := a.Metrics(); m.CopiesRefused != 0 || b.ready() != 0 || b.Metrics().TakesRefused != 0 {
 		t.Errorf("%d copies were refused, %d units are there", m.CopiesRefused, b.ready())
 	}
@@ -222,7 +223,7 @@ func TestCopyWhereThereIsRoom(t *testing.T) {
 	a.settled(t)
 	x := c.start("x", replicated(arenaBytes)) // it has nothing but room
 	near.heat(t, a)
-	eventually(t, "the owner that has room has the copy", func() bool { return x.ready() >= units-1 }) // the full one may have its first unit
+	until.True(t, "the owner that has room has the copy", func() bool { return x.ready() >= units-1 }) // the full one may have its first unit
 }
 
 // watched is a tier that notes until when it is waited for.
@@ -266,10 +267,10 @@ func TestOnlyOwnerHasAllTheTime(t *testing.T) {
 	writer.keep(t, p)
 	a.settled(t)
 	for range 2 { // what is used again goes to the tier
-		eventually(t, "it is found in memory", func() bool { return writer.findOnly(t, p) == 64*units })
+		until.True(t, "it is found in memory", func() bool { return writer.findOnly(t, p) == 64*units })
 	}
-	eventually(t, "the tier has it", func() bool { return d.Stats().Objects >= units })
-	eventually(t, "its units are let go", func() bool { return a.Metrics().Granted == 0 })
+	until.True(t, "the tier has it", func() bool { return d.Stats().Objects >= units })
+	until.True(t, "its units are let go", func() bool { return a.Metrics().Granted == 0 })
 	if _, err := a.store.EvictUntilBelow(soon(t), "a", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -281,5 +282,5 @@ func TestOnlyOwnerHasAllTheTime(t *testing.T) {
 	if has := (<-w.until).Sub(began); has < whole*3/4 {
 		t.Errorf("its only owner has %v of %v", has, whole)
 	}
-	eventually(t, "it is found", func() bool { return near.findOnly(t, p) == 64*units })
+	until.True(t, "it is found", func() bool { return near.findOnly(t, p) == 64*units })
 }

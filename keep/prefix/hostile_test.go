@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix"
 	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
@@ -56,7 +57,7 @@ func TestShapesAreNotUsedUp(t *testing.T) {
 		ask, _ := ofShape(i)
 		s.say(ask)
 	}
-	eventually(t, "all are refused", func() bool { return a.Metrics().GrantsRefused == maxShapes })
+	until.True(t, "all are refused", func() bool { return a.Metrics().GrantsRefused == maxShapes })
 	if n := a.Metrics().Shapes; n != 0 {
 		t.Errorf("%d kinds of units, of which there are none, are remembered", n)
 	}
@@ -71,7 +72,7 @@ func TestShapesAreNotUsedUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.say(ask)
-		eventually(t, "it is granted, and expires", func() bool { m := a.Metrics(); return m.Grants == uint64(i+1) && m.Granted == 0 })
+		until.True(t, "it is granted, and expires", func() bool { m := a.Metrics(); return m.Grants == uint64(i+1) && m.Granted == 0 })
 	}
 	if n := a.Metrics().Shapes; n != maxShapes {
 		t.Errorf("%d kinds of units are remembered", n)
@@ -99,7 +100,7 @@ func TestOneUnitManyTimes(t *testing.T) {
 	}
 	ask.PatienceMs = 3600_000
 	newStranger(t, b, a).say(ask)
-	eventually(t, "it is not read", func() bool { return a.Metrics().Malformed == 1 })
+	until.True(t, "it is not read", func() bool { return a.Metrics().Malformed == 1 })
 	if m := a.Metrics(); m.Grants+m.GrantsRefused != 0 {
 		t.Errorf("%+v", m)
 	}
@@ -114,7 +115,7 @@ func TestUnitOfAnotherSize(t *testing.T) {
 		t.Fatal(err)
 	}
 	newStranger(t, b, a).say(ask)
-	eventually(t, "it is refused", func() bool { return a.Metrics().GrantsRefused == 1 })
+	until.True(t, "it is refused", func() bool { return a.Metrics().GrantsRefused == 1 })
 	if m := a.Metrics(); m.Grants != 0 || m.Shapes != 0 || m.Broken != 0 {
 		t.Errorf("%+v", m)
 	}
@@ -136,14 +137,14 @@ func TestUsesOfOnePeerAreBounded(t *testing.T) {
 	giveBack := a.Occupy(kv.Member{Name: b.name, Incarnation: b.agent.Incarnation()})
 	s.say(&keys.Used{Units: ask.Units})
 	s.say(ask) // which comes after it
-	eventually(t, "the ask is turned away", func() bool { return a.Metrics().TurnedAway == 1 })
-	eventually(t, "nothing is done for others", func() bool { asks, _ := a.Others(); return asks == 0 })
+	until.True(t, "the ask is turned away", func() bool { return a.Metrics().TurnedAway == 1 })
+	until.True(t, "nothing is done for others", func() bool { asks, _ := a.Others(); return asks == 0 })
 	if n := a.Metrics().UsesHeard; n != 0 {
 		t.Errorf("%d uses are heard of who has as many asks as it may have", n)
 	}
 	giveBack()
 	s.say(&keys.Used{Units: ask.Units})
-	eventually(t, "it is heard", func() bool { return a.Metrics().UsesHeard == 1 })
+	until.True(t, "it is heard", func() bool { return a.Metrics().UsesHeard == 1 })
 }
 
 // An owner that hangs, and is to hear that its units were used, takes nothing of what an agent
@@ -172,7 +173,7 @@ func TestOwnerThatHangsIsTold(t *testing.T) {
 		second.keep(t, whole)
 	}
 	b.settled(t)
-	eventually(t, "nothing is done for others, and as many words wait as may", func() bool {
+	until.True(t, "nothing is done for others, and as many words wait as may", func() bool {
 		asks, told := b.Others()
 		return asks == 0 && told == prefix.MaxTold
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/kv"
@@ -37,7 +38,7 @@ func TestEngineRestartsInMidKeep(t *testing.T) {
 	if err := b.Keep(soon(t), prefix.Keep{Engine: "e", Transfer: id, Content: p, Holding: holding(blocks)}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is under way", func() bool { return b.Metrics().InFlight == 1 })
+	until.True(t, "it is under way", func() bool { return b.Metrics().InFlight == 1 })
 	b.Leave("e")
 	b.mu.Lock()
 	early := len(b.freed[id])

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/kv"
@@ -17,7 +18,7 @@ import (
 // nothing is waited for.
 func (n *node) awaitSilence(t testing.TB) {
 	t.Helper()
-	eventually(t, "a master that is waited for", func() bool {
+	until.True(t, "a master that is waited for", func() bool {
 		ctx, cancel := context.WithTimeout(soon(t), 50*time.Millisecond)
 		defer cancel()
 		_, err := n.store.Where(ctx, store.Run{Tenant: "t", Keys: []string{"k"}})
@@ -81,7 +82,7 @@ func TestKeepLeavesRoomForOffers(t *testing.T) {
 	c := newCell(t, "inproc")
 	a := c.start("a", nodeOptions{keeps: arenaBytes})
 	b := c.start("b", nodeOptions{})
-	eventually(t, "the master and the owner are known", func() bool {
+	until.True(t, "the master and the owner are known", func() bool {
 		_, err := b.store.Where(soon(t), store.Run{Tenant: "t", Keys: []string{"k"}})
 		return err == nil && len(b.store.Owners()) == 1
 	})
@@ -97,7 +98,7 @@ func TestKeepLeavesRoomForOffers(t *testing.T) {
 	if err := b.Keep(soon(t), prefix.Keep{Engine: e.ID, Transfer: id, Content: prompt(1024, 1), Holding: holding(e.blocksFor(1024, 3))}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is offered", func() bool { return b.transceiver.Metrics().Offers > 0 })
+	until.True(t, "it is offered", func() bool { return b.transceiver.Metrics().Offers > 0 })
 	out, err := b.transceiver.Offer(transceiver.Offer{Transfer: agent.NewID(), Engine: e.ID, Content: prompt(16, 3), Holding: holding([]uint32{0}), Layers: 3})
 	if err != nil {
 		t.Fatal("a hand-off while a Keep waits:", err)

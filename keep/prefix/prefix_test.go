@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/kv"
@@ -44,7 +45,7 @@ func TestKeepAndFind(t *testing.T) {
 			if wrong := other.wrong(blocks, p, kv.TokenRange{End: 256}); wrong > 0 {
 				t.Fatalf("%d bytes are wrong", wrong)
 			}
-			eventually(t, "its units are let go", func() bool { return a.Metrics().Granted == 0 })
+			until.True(t, "its units are let go", func() bool { return a.Metrics().Granted == 0 })
 
 			longer, else1 := prompt(500, 1), prompt(300, 2)
 			if found := other.find(t, longer, 0); found.Tokens != 256 || found.Reason != "miss" {
@@ -112,7 +113,7 @@ func TestKeptOnce(t *testing.T) {
 		return units
 	}
 	// Where both owners claimed units at once, some may be left for the next to keep.
-	eventually(t, "all is kept", func() bool {
+	until.True(t, "all is kept", func() bool {
 		if count() == 10 {
 			return true
 		}
@@ -165,7 +166,7 @@ func TestSegments(t *testing.T) {
 		t.Fatalf("%d bytes are wrong", wrong)
 	}
 	for _, n := range nodes {
-		eventually(t, "units are let go", func() bool { return n.Metrics().Granted == 0 })
+		until.True(t, "units are let go", func() bool { return n.Metrics().Granted == 0 })
 	}
 }
 
@@ -246,7 +247,7 @@ func TestOwnerDies(t *testing.T) {
 	writer.keep(t, p)
 	a.settled(t)
 	var found prefix.Found
-	eventually(t, "it is found", func() bool { found = other.find(t, p, 0); return found.Tokens == 256 })
+	until.True(t, "it is found", func() bool { found = other.find(t, p, 0); return found.Tokens == 256 })
 	a.kill(t)
 	ctx, cancel := context.WithTimeout(soon(t), time.Second)
 	defer cancel()
@@ -261,9 +262,9 @@ func TestOwnerDies(t *testing.T) {
 		t.Fatalf("a miss took %v", took)
 	}
 	if offers := a.transceiver.Metrics().Offers; offers > 0 {
-		eventually(t, "offers end", func() bool { return a.transceiver.Metrics().Offers == 0 })
+		until.True(t, "offers end", func() bool { return a.transceiver.Metrics().Offers == 0 })
 	}
-	eventually(t, "units are let go", func() bool { return a.Metrics().Granted == 0 })
+	until.True(t, "units are let go", func() bool { return a.Metrics().Granted == 0 })
 	_ = m
 }
 
@@ -350,7 +351,7 @@ func TestSilentOwner(t *testing.T) {
 	if e := other.keep(t, prompt(256, 2)); e.Problem.Err() == nil {
 		t.Fatal("it was kept at an owner that says nothing")
 	}
-	eventually(t, "nothing is on its way", func() bool {
+	until.True(t, "nothing is on its way", func() bool {
 		m := b.Metrics()
 		return m.Keeps["busy"] == 1 && m.BytesInFlight == 0 && m.InFlight == 0 && b.transceiver.Metrics().Offers == 0
 	})
@@ -380,7 +381,7 @@ func TestBelowBreakEven(t *testing.T) {
 		}
 	}
 	// A record comes after the engine was told; whoever asks before that fetches.
-	eventually(t, "it is computed", func() bool { return find(fast).Reason == "compute" })
+	until.True(t, "it is computed", func() bool { return find(fast).Reason == "compute" })
 	if at := b.BreakEven("reader"); at < 1<<20 {
 		t.Errorf("the break-even of an engine that computes at once is at %d tokens", at)
 	}

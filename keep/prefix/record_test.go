@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/prefix"
 	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
@@ -35,7 +36,7 @@ func (r *recorder) count() int {
 // next waits for the record of a number.
 func (r *recorder) next(t *testing.T, number int) (found prefix.Record) {
 	t.Helper()
-	eventually(t, "it is recorded", func() bool {
+	until.True(t, "it is recorded", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(r.all) > number {

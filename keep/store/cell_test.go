@@ -180,16 +180,6 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// eventually waits until something holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("never came: " + what)
-		}
-	}
-}
-
 // value is bytes that belong to a key.
 func value(key string, size int) []byte {
 	seed := [32]byte{}

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/member/directory"
 )
@@ -152,7 +154,7 @@ func TestEvictionAndFullArenas(t *testing.T) {
 		t.Fatalf("only pinned objects: %v, want ErrFull", full)
 	}
 	c.start("b", keeps(4<<20))
-	eventually(t, "the second owner is known", func() bool { return len(client.Owners()) == 2 })
+	until.True(t, "the second owner is known", func() bool { return len(client.Owners()) == 2 })
 	mustPut(t, client, "elsewhere", size, store.PutOptions{Preferred: "a", Pinned: true})
 	if at, err := client.Locate(soon(t), "elsewhere", store.LocateOptions{}); err != nil || at.Owner != "b" || at.Rank != 1 {
 		t.Fatalf("%+v: %v, want it at b", at, err)
@@ -167,7 +169,7 @@ func TestManyKeys(t *testing.T) {
 	c.start("a", keeps(32<<20), candidate)
 	c.start("b", keeps(32<<20))
 	n := c.start("client", func(o *store.Options) { o.Tenant = "one" })
-	eventually(t, "two owners", func() bool { return len(n.Owners()) == 2 })
+	until.True(t, "two owners", func() bool { return len(n.Owners()) == 2 })
 	var items []store.Item
 	var keys []string
 	for i := range 700 {
@@ -211,27 +213,29 @@ func TestManyKeys(t *testing.T) {
 
 // A caller that waits hears of an object when it is there.
 func TestLocateWaits(t *testing.T) {
-	c := newCell(t, "inproc")
-	a := c.start("a", keeps(8<<20), candidate)
-	b := c.start("b")
-	done := make(chan error, 1)
-	go func() {
-		at, err := b.Locate(soon(t), "later", store.LocateOptions{Wait: true})
-		if err == nil && at.Bytes != 500 {
-			err = fmt.Errorf("%+v", at)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCell(t, "inproc")
+		a := c.start("a", keeps(8<<20), candidate)
+		b := c.start("b")
+		done := make(chan error, 1)
+		go func() {
+			at, err := b.Locate(soon(t), "later", store.LocateOptions{Wait: true})
+			if err == nil && at.Bytes != 500 {
+				err = fmt.Errorf("%+v", at)
+			}
+			done <- err
+		}()
+		synctest.Wait() // it waits
+		mustPut(t, a, "later", 500, store.PutOptions{})
+		if err := <-done; err != nil {
+			t.Fatal(err)
 		}
-		done <- err
-	}()
-	time.Sleep(20 * time.Millisecond) // so that it most likely waits
-	mustPut(t, a, "later", 500, store.PutOptions{})
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := b.Locate(ctx, "never", store.LocateOptions{Wait: true}); !errors.Is(err, store.ErrMissing) && !errors.Is(err, store.ErrUnavailable) {
-		t.Fatal(err)
-	}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := b.Locate(ctx, "never", store.LocateOptions{Wait: true}); !errors.Is(err, store.ErrMissing) && !errors.Is(err, store.ErrUnavailable) {
+			t.Fatal(err)
+		}
+	})
 }
 
 // Records that are no owners, and marks that are none, are passed over.

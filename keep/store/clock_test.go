@@ -6,6 +6,7 @@ import (
 	"time"
 	"unsafe"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/member/directory"
 )
@@ -50,7 +51,7 @@ func TestClockJumps(t *testing.T) {
 	}
 	renewed := func(what string) {
 		t.Helper()
-		eventually(t, what, answers)
+		until.True(t, what, answers)
 		mustGet(t, owner, "k", 1000)
 	}
 

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"testing"
-	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 )
 
@@ -32,7 +32,7 @@ func TestCloseWhileItIsUsed(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(100 * time.Millisecond) // so that most likely something runs
+	until.True(t, "both are used", func() bool { return a.Metrics().Gets >= 4 && client.Metrics().Gets >= 4 })
 	var closing sync.WaitGroup
 	for _, n := range []*node{client, a, client, a} {
 		closing.Go(func() {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/keep/store/disk"
 	"meridian/keep/store/tier"
@@ -66,7 +67,7 @@ func wantHeld(t testing.TB, n *node, r store.Run, want int) {
 // wantKept waits until a tier has so many objects.
 func wantKept(t testing.TB, d tier.Tier, objects uint64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d objects in the tier", objects), func() bool { return d.Stats().Objects >= objects })
+	until.True(t, fmt.Sprintf("%d objects in the tier", objects), func() bool { return d.Stats().Objects >= objects })
 }
 
 func forget(t testing.TB, n *node) {
@@ -180,7 +181,7 @@ func TestColdRunsLoseTheirEnd(t *testing.T) {
 	run := runNumber(1, 100)
 	keepRun(t, a, run)
 	wantHeld(t, a, run, 100)
-	eventually(t, "all was written", func() bool { return d.Stats().Puts == 100 })
+	until.True(t, "all was written", func() bool { return d.Stats().Puts == 100 })
 	forget(t, a)
 	owners, err := a.Where(soon(t), run)
 	if err != nil {

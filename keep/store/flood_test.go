@@ -7,8 +7,10 @@ import (
 	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/keep/store/protocol"
 	"meridian/kv"
@@ -87,7 +89,7 @@ func TestAPeerThatFloods(t *testing.T) {
 	names := putMany(t, client, 100, 160000)
 	stop := c.flood(owner, names)
 	defer stop()
-	eventually(t, "answers that the flood does not take", func() bool { return owner.Metrics().MessagesLost > 100 })
+	until.True(t, "answers that the flood does not take", func() bool { return owner.Metrics().MessagesLost > 100 })
 	most := 0
 	for i := range 10 {
 		mustGet(t, client, fmt.Sprint("k", i), 160000)
@@ -103,22 +105,25 @@ func TestAPeerThatFloods(t *testing.T) {
 // master has asked for as much as an owner has on its way to one agent, and takes nothing:
 // it hears no more answers, and still leases are renewed and keys claimed.
 func TestWordsToAMasterThatTakesNothing(t *testing.T) {
-	c := newCell(t, "tcp")
-	master := c.start("master", candidate, shortLease)
-	owner := c.start("owner", keeps(64<<20))
-	client := c.start("client")
-	mustPut(t, client, "k", 1000, store.PutOptions{Pinned: true})
-	mustGet(t, master, "k", 1000)
-	defer owner.FillOutbox(kv.Member{Name: "master", Incarnation: master.agent.Incarnation()})()
-	for i, end := 0, time.Now().Add(3*time.Second); time.Now().Before(end); i++ { // longer than a lease
-		mustPut(t, client, fmt.Sprint("new", i), 1000, store.PutOptions{})
-		if stats, err := client.Stats(soon(t)); err != nil || len(stats.Owners) != 1 || !stats.Owners[0].Answers {
-			t.Fatalf("the owner has no lease any more: %+v: %v", stats, err)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCell(t, "inproc")
+		master := c.start("master", candidate, shortLease)
+		owner := c.start("owner", keeps(64<<20))
+		client := c.start("client")
+		mustPut(t, client, "k", 1000, store.PutOptions{Pinned: true})
+		mustGet(t, master, "k", 1000)
+		defer owner.FillOutbox(kv.Member{Name: "master", Incarnation: master.agent.Incarnation()})()
+		for i, end := 0, time.Now().Add(3*time.Second); time.Now().Before(end); i++ { // longer than a lease
+			time.Sleep(50 * time.Millisecond)
+			mustPut(t, client, fmt.Sprint("new", i), 1000, store.PutOptions{})
+			if stats, err := client.Stats(soon(t)); err != nil || len(stats.Owners) != 1 || !stats.Owners[0].Answers {
+				t.Fatalf("the owner has no lease any more: %+v: %v", stats, err)
+			}
 		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if _, err := master.Get(ctx, "k", make([]byte, 1000), store.GetOptions{}); !errors.Is(err, store.ErrUnavailable) {
-		t.Errorf("the master heard an answer: %v; its lane was not full", err)
-	}
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		if _, err := master.Get(ctx, "k", make([]byte, 1000), store.GetOptions{}); !errors.Is(err, store.ErrUnavailable) {
+			t.Errorf("the master heard an answer: %v; its lane was not full", err)
+		}
+	})
 }

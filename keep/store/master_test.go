@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/member/directory"
 	"meridian/member/directory/memdir"
@@ -36,7 +37,7 @@ func TestMasterDies(t *testing.T) {
 			mustPut(t, client, "after", 1000, store.PutOptions{})
 			mustGet(t, client, "after", 1000)
 			mustMiss(t, client, "never")
-			eventually(t, "another master", func() bool { return second.Metrics().Master })
+			until.True(t, "another master", func() bool { return second.Metrics().Master })
 			if stats, err := client.Stats(soon(t)); err != nil || stats.Owners[0].Ready != 51 || stats.Owners[0].Master != "second" {
 				t.Fatalf("%+v: %v", stats, err)
 			}
@@ -57,7 +58,7 @@ func TestMasterCutOff(t *testing.T) {
 	}
 	second := c.start("second", candidate, shortMaster)
 	first.directory.SetOutage(memdir.Silent)
-	eventually(t, "another master", func() bool { return second.Metrics().Master })
+	until.True(t, "another master", func() bool { return second.Metrics().Master })
 	for i := range 10 {
 		mustGet(t, client, fmt.Sprint("k", i), 1000)
 		if err := client.Put(soon(t), fmt.Sprint("k", i), []byte("x"), store.PutOptions{}); !errors.Is(err, store.ErrExists) {
@@ -65,7 +66,7 @@ func TestMasterCutOff(t *testing.T) {
 		}
 	}
 	first.directory.SetOutage(memdir.None)
-	eventually(t, "the first has given up", func() bool { return !first.Metrics().Master })
+	until.True(t, "the first has given up", func() bool { return !first.Metrics().Master })
 	mustMiss(t, first, "never")
 	mustGet(t, first, "k0", 1000)
 }
@@ -79,7 +80,7 @@ func TestCellStoodStill(t *testing.T) {
 	c.start("a", keeps(16<<20))
 	c.start("b", keeps(16<<20))
 	client := c.start("client")
-	eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 })
+	until.True(t, "two owners", func() bool { return len(client.Owners()) == 2 })
 	for i := range 20 {
 		mustPut(t, client, fmt.Sprint("k", i), 1000, store.PutOptions{})
 	}
@@ -97,7 +98,7 @@ func TestCellStoodStill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "another term", func() bool {
+	until.True(t, "another term", func() bool {
 		now, err := operator.List(soon(t), "store/master/")
 		return err == nil && len(now.Records) == 1 && now.Records[0].Revision > before.Records[0].Revision
 	})
@@ -106,7 +107,7 @@ func TestCellStoodStill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "two owners again", func() bool { return len(client.Owners()) == 2 })
+	until.True(t, "two owners again", func() bool { return len(client.Owners()) == 2 })
 	for i := range 20 {
 		mustGet(t, client, fmt.Sprint("k", i), 1000)
 	}

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/member/directory"
 	"meridian/move/agent"
@@ -23,7 +25,7 @@ func TestOwnerDies(t *testing.T) {
 	c.start("a", keeps(32<<20))
 	b := c.start("b", keeps(32<<20))
 	client := c.start("client")
-	eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 })
+	until.True(t, "two owners", func() bool { return len(client.Owners()) == 2 })
 	for i := range 20 {
 		mustPut(t, client, fmt.Sprint("a", i), 1000, store.PutOptions{Preferred: "a"})
 		mustPut(t, client, fmt.Sprint("b", i), 1000, store.PutOptions{Preferred: "b"})
@@ -84,7 +86,7 @@ func TestOwnerDiesWhileItIsRead(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(50 * time.Millisecond) // so that most likely something is on its way
+	until.True(t, "it is being read", func() bool { return client.Metrics().Gets >= 8 })
 	a.kill(t)
 	wait.Wait()
 }
@@ -97,7 +99,7 @@ func TestOwnerStartsAgain(t *testing.T) {
 	c.start("a", keeps(16<<20))
 	b := c.start("b", keeps(16<<20))
 	client := c.start("client")
-	eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 })
+	until.True(t, "two owners", func() bool { return len(client.Owners()) == 2 })
 	mustPut(t, client, "k", 1000, store.PutOptions{Preferred: "b"})
 	before := client.Owners()[1]
 	epoch := func(n *node) uint32 { return binary.LittleEndian.Uint32(n.Arena().Bytes(124, 4)) } // docs/store-layout.md
@@ -106,7 +108,7 @@ func TestOwnerStartsAgain(t *testing.T) {
 	if now := epoch(c.start("b", keeps(16<<20))); was == 0 || now == 0 || now == was {
 		t.Errorf("its arena had epoch %d, and has %d", was, now)
 	}
-	eventually(t, "its new incarnation", func() bool {
+	until.True(t, "its new incarnation", func() bool {
 		owners := client.Owners()
 		return len(owners) == 2 && owners[1].Incarnation != before.Incarnation
 	})
@@ -121,32 +123,34 @@ func TestOwnerStartsAgain(t *testing.T) {
 // The record of an owner that stood still is gone from the directory until it goes on.
 // Requests wait for it: where it is the only one, nobody else can answer.
 func TestOwnerIsOutOfSight(t *testing.T) {
-	c := newCell(t, "inproc")
-	c.start("a", keeps(8<<20), candidate)
-	client := c.start("client")
-	mustPut(t, client, "k", 1000, store.PutOptions{})
-	operator := c.operator()
-	owners, err := operator.List(soon(t), "store/owners/")
-	if err != nil || len(owners.Records) != 1 {
-		t.Fatalf("%+v: %v", owners, err)
-	}
-	if err := operator.Delete(soon(t), owners.Records[0].Key, directory.Any); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "no owner", func() bool { return len(client.Owners()) == 0 })
-	var waiting sync.WaitGroup
-	waiting.Go(func() { mustGet(t, client, "k", 1000) })
-	waiting.Go(func() { mustPut(t, client, "new", 1000, store.PutOptions{}) })
-	waiting.Go(func() {
-		if err := client.Remove(soon(t), "none", store.RemoveOptions{}); !errors.Is(err, store.ErrMissing) {
-			t.Errorf("%v, want ErrMissing", err)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCell(t, "inproc")
+		c.start("a", keeps(8<<20), candidate)
+		client := c.start("client")
+		mustPut(t, client, "k", 1000, store.PutOptions{})
+		operator := c.operator()
+		owners, err := operator.List(soon(t), "store/owners/")
+		if err != nil || len(owners.Records) != 1 {
+			t.Fatalf("%+v: %v", owners, err)
 		}
+		if err := operator.Delete(soon(t), owners.Records[0].Key, directory.Any); err != nil {
+			t.Fatal(err)
+		}
+		until.True(t, "no owner", func() bool { return len(client.Owners()) == 0 })
+		var waiting sync.WaitGroup
+		waiting.Go(func() { mustGet(t, client, "k", 1000) })
+		waiting.Go(func() { mustPut(t, client, "new", 1000, store.PutOptions{}) })
+		waiting.Go(func() {
+			if err := client.Remove(soon(t), "none", store.RemoveOptions{}); !errors.Is(err, store.ErrMissing) {
+				t.Errorf("%v, want ErrMissing", err)
+			}
+		})
+		synctest.Wait() // they wait
+		if _, err := operator.Put(soon(t), directory.Entry{Key: owners.Records[0].Key, Value: owners.Records[0].Value}); err != nil {
+			t.Fatal(err)
+		}
+		waiting.Wait()
 	})
-	time.Sleep(50 * time.Millisecond) // so that most likely they wait
-	if _, err := operator.Put(soon(t), directory.Entry{Key: owners.Records[0].Key, Value: owners.Records[0].Value}); err != nil {
-		t.Fatal(err)
-	}
-	waiting.Wait()
 }
 
 // No answer comes where no owner is; the deadline is the caller's.
@@ -159,7 +163,7 @@ func TestNobodyThere(t *testing.T) {
 		t.Fatalf("no owner: %v", err)
 	}
 	c.start("a", keeps(8<<20))
-	eventually(t, "an owner", func() bool { return len(client.Owners()) == 1 })
+	until.True(t, "an owner", func() bool { return len(client.Owners()) == 1 })
 	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := client.Get(ctx, "k", make([]byte, 10), store.GetOptions{}); !errors.Is(err, store.ErrUnavailable) {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/keep/store/protocol"
 	"meridian/move/fabric"
@@ -85,7 +86,7 @@ func TestReaderStallsForMinutes(t *testing.T) {
 			t.Errorf("%d deliveries ended, and one still goes on", kept.Timeouts)
 		}
 		letGo()
-		eventually(t, "the room is free", func() bool {
+		until.True(t, "the room is free", func() bool {
 			return other.Put(soon(t), "third", value("third", size), store.PutOptions{}) == nil
 		})
 		if kept, _ := a.Kept(); kept.Timeouts != 1 {
@@ -124,7 +125,7 @@ func TestReadersGiveUp(t *testing.T) {
 	for i := range 4 {
 		mustGet(t, client, fmt.Sprint("k", i), size)
 	}
-	eventually(t, "no reader", func() bool {
+	until.True(t, "no reader", func() bool {
 		all, err := client.List(soon(t), store.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -136,5 +137,5 @@ func TestReadersGiveUp(t *testing.T) {
 		}
 		return len(all) == 4
 	})
-	eventually(t, "no grant", func() bool { return client.agent.Metrics().Grants == 0 })
+	until.True(t, "no grant", func() bool { return client.agent.Metrics().Grants == 0 })
 }

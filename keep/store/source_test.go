@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/keep/store/protocol"
 )
@@ -22,9 +23,9 @@ func TestPutsGiveUp(t *testing.T) {
 			for _, putter := range []*node{c.start("client"), owner} {
 				giveUpPuts(t, putter)
 			}
-			eventually(t, "nothing is being written", func() bool { stats, _ := owner.Kept(); return stats.Writing == 0 })
+			until.True(t, "nothing is being written", func() bool { stats, _ := owner.Kept(); return stats.Writing == 0 })
 			for name, n := range c.nodes {
-				eventually(t, "no grant of "+name, func() bool { return n.agent.Metrics().Grants == 0 })
+				until.True(t, "no grant of "+name, func() bool { return n.agent.Metrics().Grants == 0 })
 			}
 		})
 	}
@@ -51,7 +52,7 @@ func giveUpPuts(t *testing.T, n *node) {
 		if err != nil {
 			given++
 		}
-		eventually(t, "its end", func() bool {
+		until.True(t, "its end", func() bool {
 			got, getErr := n.GetBytes(soon(t), key, store.GetOptions{})
 			switch {
 			case getErr == nil && !bytes.Equal(got, value(key, size)):
@@ -105,7 +106,7 @@ func TestPutFromNowhere(t *testing.T) {
 		if err := peer.NotifyUnordered(soon(t), message); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, fmt.Sprint("an answer to ", i), func() bool { return owner.Metrics().MessagesSent > before })
+		until.True(t, fmt.Sprint("an answer to ", i), func() bool { return owner.Metrics().MessagesSent > before })
 		if stats, _ := owner.Kept(); stats.Writing != 0 || stats.Ready != 0 {
 			t.Errorf("%d: %d are written, %d can be found", i, stats.Writing, stats.Ready)
 		}

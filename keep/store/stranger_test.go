@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/member/trust"
 	"meridian/move/fabric"
@@ -70,7 +71,7 @@ func TestStrangersGetNothing(t *testing.T) {
 			}
 
 			stranger := c.start("stranger", keeps(64<<20))
-			eventually(t, "two owners", func() bool { return len(client.Owners()) == 2 && len(stranger.Owners()) == 2 })
+			until.True(t, "two owners", func() bool { return len(client.Owners()) == 2 && len(stranger.Owners()) == 2 })
 			refused := func(what string, ask func(ctx context.Context) error) {
 				t.Helper()
 				ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
@@ -137,6 +138,6 @@ func TestStrangersSpeak(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "all were heard", func() bool { m := a.Metrics(); return m.MessagesBroken > 60 })
+	until.True(t, "all were heard", func() bool { m := a.Metrics(); return m.MessagesBroken > 60 })
 	mustGet(t, b, "k", 1000)
 }

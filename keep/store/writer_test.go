@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 )
 
@@ -22,7 +23,7 @@ func TestWriterStalls(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the key is free", func() bool {
+		until.True(t, "the key is free", func() bool {
 			err := n.Put(soon(t), "k", value("k", 400<<10), store.PutOptions{})
 			if err != nil && !errors.Is(err, store.ErrBusy) && !errors.Is(err, store.ErrExists) {
 				t.Fatal(err)
@@ -75,7 +76,7 @@ func TestMappedWriterKeepsItsRoom(t *testing.T) {
 		if memory == nil {
 			t.Fatal("its memory is not lent")
 		}
-		eventually(t, "its time is over", func() bool { return p.Write(soon(t), 0, []byte("late")) != nil })
+		until.True(t, "its time is over", func() bool { return p.Write(soon(t), 0, []byte("late")) != nil })
 		if err := a.Put(soon(t), "other", value("other", rest), store.PutOptions{}); !errors.Is(err, store.ErrFull) {
 			t.Fatalf("%v, want ErrFull: another got the room", err)
 		}
@@ -86,7 +87,7 @@ func TestMappedWriterKeepsItsRoom(t *testing.T) {
 		if p.Memory() != nil {
 			t.Fatal("its memory is lent after its end")
 		}
-		eventually(t, "its room is free", func() bool { return a.Put(soon(t), "other", value("other", rest), store.PutOptions{}) == nil })
+		until.True(t, "its room is free", func() bool { return a.Put(soon(t), "other", value("other", rest), store.PutOptions{}) == nil })
 		mustGet(t, a, "other", rest)
 		if err := a.Remove(soon(t), "other", store.RemoveOptions{}); err != nil {
 			t.Fatal(err)

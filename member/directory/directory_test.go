@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/member/directory/directorytest"
 )
@@ -59,7 +60,7 @@ func TestPuttingBackGoesOnWhereItStopped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	directorytest.Await(t, time.Minute, "restored and renewed", func() bool { return d.Metrics().Renewals >= 2 })
+	until.True(t, "restored and renewed", func() bool { return d.Metrics().Renewals >= 2 })
 	if err := lease.Revoke(t.Context()); err != nil { // and with that, the lease's goroutine has ended
 		t.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func TestCertainCountsFromTheQuestion(t *testing.T) {
 		time.Sleep(time.Nanosecond)
 		certain("after its time", 0)
 		unanswered.Store(false)
-		directorytest.Await(t, time.Minute, "certain again", func() bool { return lease.Certain() > 0 })
+		until.True(t, "certain again", func() bool { return lease.Certain() > 0 })
 		lost.Store(true)
 		<-lease.Lost()
 		certain("lost", 0)
@@ -145,7 +146,7 @@ func TestPuttingBackStartsOverWhenTheLeaseEndsAgain(t *testing.T) {
 	if _, err := d.Create(t.Context(), directory.Entry{Key: "a", Lease: lease}); err != nil {
 		t.Fatal(err)
 	}
-	directorytest.Await(t, time.Minute, "held under a third id", func() bool { return lease.ID() == 3 && d.Metrics().Renewals > 0 })
+	until.True(t, "held under a third id", func() bool { return lease.ID() == 3 && d.Metrics().Renewals > 0 })
 	if lease.State() != directory.Held || d.Metrics().Lost != 0 {
 		t.Errorf("the lease is %v, %v", lease.State(), lease.Err())
 	}
@@ -182,41 +183,43 @@ func TestLosingTakesBackWhatWasPutBack(t *testing.T) {
 }
 
 func TestWritesOfOneKeyTakeTurns(t *testing.T) {
-	var mu sync.Mutex // protects what follows
-	busy := make(map[string]int)
-	most, together := 0, 0
-	s := &scripted{write: func(c directory.Change) (directory.Record, error) {
-		mu.Lock()
-		busy[c.Key]++
-		most = max(most, busy[c.Key])
-		together = max(together, len(busy))
-		mu.Unlock()
-		time.Sleep(5 * time.Millisecond)
-		mu.Lock()
-		defer mu.Unlock()
-		if busy[c.Key]--; busy[c.Key] == 0 {
-			delete(busy, c.Key)
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // protects what follows
+		busy := make(map[string]int)
+		most, together := 0, 0
+		s := &scripted{write: func(c directory.Change) (directory.Record, error) {
+			mu.Lock()
+			busy[c.Key]++
+			most = max(most, busy[c.Key])
+			together = max(together, len(busy))
+			mu.Unlock()
+			time.Sleep(time.Millisecond) // passes when all are in that may be
+			mu.Lock()
+			defer mu.Unlock()
+			if busy[c.Key]--; busy[c.Key] == 0 {
+				delete(busy, c.Key)
+			}
+			return directory.Record{Key: c.Key}, nil
+		}}
+		d := openScripted(t, s, directory.Options{})
+		var writers sync.WaitGroup
+		for i := range 40 {
+			key := string(rune('a' + i%4))
+			writers.Go(func() {
+				_, err := d.Put(t.Context(), directory.Entry{Key: key})
+				if i%3 == 0 {
+					err = d.Delete(t.Context(), key, directory.Any)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
 		}
-		return directory.Record{Key: c.Key}, nil
-	}}
-	d := openScripted(t, s, directory.Options{})
-	var writers sync.WaitGroup
-	for i := range 40 {
-		key := string(rune('a' + i%4))
-		writers.Go(func() {
-			_, err := d.Put(t.Context(), directory.Entry{Key: key})
-			if i%3 == 0 {
-				err = d.Delete(t.Context(), key, directory.Any)
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	writers.Wait()
-	if most != 1 || together < 2 {
-		t.Errorf("%d writes of one key ran at once, and of %d keys", most, together)
-	}
+		writers.Wait()
+		if most != 1 || together < 2 {
+			t.Errorf("%d writes of one key ran at once, and of %d keys", most, together)
+		}
+	})
 }
 
 // Whatever breaks a stream, the consumer hears it once, and then how it is.
@@ -249,7 +252,7 @@ func TestWatchToldOnceOfAnOutage(t *testing.T) {
 	}
 	defer watch.Close()
 	var kinds []directory.EventKind
-	for len(kinds) < 3 {
+	until.True(t, "three events are heard", func() bool {
 		select {
 		case e := <-watch.Events():
 			kinds = append(kinds, e.Kind)
@@ -260,9 +263,9 @@ func TestWatchToldOnceOfAnOutage(t *testing.T) {
 			if clock.Timers() > 0 {
 				clock.Advance(time.Second)
 			}
-			time.Sleep(time.Millisecond)
 		}
-	}
+		return len(kinds) == 3
+	})
 	if want := []directory.EventKind{directory.Unavailable, directory.Available, directory.Put}; !slices.Equal(kinds, want) {
 		t.Errorf("heard %v, want %v", kinds, want)
 	}

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"meridian/move/agent"
 	"meridian/move/fabric"
@@ -16,16 +15,20 @@ import (
 
 // A post that repeats one which is just being made finds it.
 func TestRepeatedPostsMeet(t *testing.T) {
+	const posts = 8
+	var begun sync.WaitGroup
+	begun.Add(posts)
 	first := &script{connect: func(context.Context) error {
-		time.Sleep(time.Millisecond)
+		begun.Wait()
 		return nil
 	}}
 	p := couple(t, first.open)
 	o := agent.PostOptions{ID: agent.NewID(), Notification: []byte("once")}
 	var all sync.WaitGroup
 	var same atomic.Pointer[agent.Transfer]
-	for range 8 {
+	for range posts {
 		all.Go(func() {
+			begun.Done()
 			tr, err := p.request.Post(soon(t), o)
 			if err != nil {
 				t.Error(err)

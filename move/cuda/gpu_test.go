@@ -13,9 +13,9 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 	"meridian/move/cuda"
 )
 
@@ -176,18 +176,14 @@ func TestGPUImports(t *testing.T) {
 		t.Errorf("of the dead one's memory arrived %#x", got)
 	}
 	check(t, i.Close(), m.Close(), mine.Close())
-	deadline := time.Now().Add(5 * time.Second)
-	for {
+	until.Well(t, "the dead one's memory is free", func() string {
 		after, _, err := d.Free()
 		check(t, err)
-		if after >= before+2*exportedBytes-(64<<20) {
-			break
+		if after < before+2*exportedBytes-(64<<20) {
+			return fmt.Sprintf("%d MiB were free and %d are", before>>20, after>>20)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d MiB were free and %d are: the dead one's memory is still taken", before>>20, after>>20)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return ""
+	})
 	if c := d.Counts(); c.Allocations+c.Imports+c.Events != 0 {
 		t.Errorf("open at the end: %s", c)
 	}

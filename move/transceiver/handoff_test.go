@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/transceiver"
@@ -75,8 +75,9 @@ func handOver(t *testing.T, src, dst *engine, w way) {
 		}
 	}
 	if w.decodeFirst {
+		heard := src.home.Metrics().MessagesHeard
 		accepting(src.home.Issue(offer))
-		time.Sleep(5 * time.Millisecond) // so that it is likely to be first; either is right
+		until.True(t, "the ask is heard", func() bool { return src.home.Metrics().MessagesHeard > heard })
 		offering()
 	} else {
 		offering()

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/reshard"
@@ -182,7 +183,7 @@ func TestThroughAStore(t *testing.T) {
 				})
 			}
 			wait.Wait()
-			eventually(t, func() bool { return s.count(handoff.Source, handoff.Freed) == 2 })
+			until.True(t, "both are freed at the source", func() bool { return s.count(handoff.Source, handoff.Freed) == 2 })
 			records, err := o.Explain(lastTransfer(s))
 			if err != nil || !slices.ContainsFunc(records, func(r handoff.Record) bool { return r.OfStore && r.Engine == s.ID }) {
 				t.Errorf("%+v, %v", records, err)
@@ -269,7 +270,7 @@ func TestOwnerDies(t *testing.T) {
 		t.Fatal(err)
 	}
 	late := cache.find(t, known, 0, units)
-	eventually(t, func() bool { return k.agent.Metrics().Done > 0 })
+	until.True(t, "something has moved", func() bool { return k.agent.Metrics().Done > 0 })
 	c.replace(t, o)
 	begun := time.Now()
 	unanswered, err := k.Accept(soon(t), transceiver.Accept{

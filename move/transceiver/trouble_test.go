@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/reshard"
@@ -122,7 +123,7 @@ func TestCancelAndWithdraw(t *testing.T) {
 					out := x.offered(t)
 					in := x.accepted(t, soon(t))
 					if moving { // else it comes while they still greet each other
-						eventually(t, func() bool { return x.p.agent.Metrics().Done+x.d.agent.Metrics().Done > 0 })
+						until.True(t, "something has moved", func() bool { return x.p.agent.Metrics().Done+x.d.agent.Metrics().Done > 0 })
 					}
 					c.regret(in, out)
 					if err := in.Wait(soon(t)); !errors.Is(err, c.here) {
@@ -138,15 +139,6 @@ func TestCancelAndWithdraw(t *testing.T) {
 					}
 				})
 			}
-		}
-	}
-}
-
-func eventually(t *testing.T, done func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not happen")
 		}
 	}
 }
@@ -191,7 +183,7 @@ func TestDeclineAfterFailure(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !soonest { // the source has been told of the failure
-			eventually(t, func() bool { return x.d.Metrics().Accepts == 0 })
+			until.True(t, "the destination knows nothing of it any more", func() bool { return x.d.Metrics().Accepts == 0 })
 		}
 		if err := x.d.Decline(out.Ticket); err != nil {
 			t.Fatal(err)
@@ -213,7 +205,7 @@ func TestPrefillDies(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 	defer cancel()
 	in := x.accepted(t, ctx)
-	eventually(t, func() bool { return x.d.agent.Metrics().Done > 0 })
+	until.True(t, "something has moved", func() bool { return x.d.agent.Metrics().Done > 0 })
 	x.replace(t, x.p)
 	if err := in.Wait(soon(t)); !errors.Is(err, handoff.ErrGone) && !errors.Is(err, handoff.ErrWithdrawn) && !errors.Is(err, handoff.ErrDeadline) {
 		t.Error(err)
@@ -248,7 +240,7 @@ func TestDecodeDies(t *testing.T) {
 	x.accept = transceiver.Accept{Engine: "decode", Content: prompt(pairTokens), Holding: holding(blocks)}
 	out := x.offered(t)
 	x.accepted(t, soon(t))
-	eventually(t, func() bool { return x.d.agent.Metrics().Done > 0 })
+	until.True(t, "something has moved", func() bool { return x.d.agent.Metrics().Done > 0 })
 	d2 := x.replace(t, x.d)
 	select {
 	case e := <-told:
@@ -344,7 +336,7 @@ func TestListeningLeavesTheRest(t *testing.T) {
 	case <-soon(t).Done():
 		t.Error("it did not arrive")
 	}
-	eventually(t, func() bool { return x.d.Metrics().MessagesMalformed == 1 })
+	until.True(t, "a malformed message is counted", func() bool { return x.d.Metrics().MessagesMalformed == 1 })
 }
 
 // A hand-off that takes longer than the lease keeps it, by signs of life.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/member/directory/directorytest"
 	"meridian/member/directory/etcd"
@@ -54,7 +55,7 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 	server := startDirectory(t, dir)
 	s := directedStage(t, dir, arenaBytes+bytes)
 	watcher := watchAgents(t, dir)
-	directorytest.Await(t, soon, "both agents in the directory", func() bool { return len(watcher.Records()) == 2 })
+	until.Within(soon).True(t, "both agents in the directory", func() bool { return len(watcher.Records()) == 2 })
 	before := watcher.Records()
 
 	// One transfer lasts from before the outage until after it.
@@ -64,7 +65,7 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 	posted := s.poster.Post(chaos.Post{Peer: "owner", Op: fabric.Read, Offset: arenaBytes, Length: bytes, Deadline: 10*away + soon})
 	server.Kill()
 	start := time.Now()
-	directorytest.Await(t, soon, "the watcher in doubt", func() bool { return !watcher.Known() })
+	until.Within(soon).True(t, "the watcher in doubt", func() bool { return !watcher.Known() })
 	for time.Since(start) < away {
 		// New ones begin meanwhile. Those that go the other way round need not
 		// wait behind the slow one.
@@ -77,7 +78,7 @@ func directoryAway(t *testing.T, away time.Duration, bytes uint64) {
 		time.Sleep(away / 10)
 	}
 	startDirectory(t, dir)
-	directorytest.Await(t, soon, "the watcher sure again", watcher.Known)
+	until.Within(soon).True(t, "the watcher sure again", watcher.Known)
 	s.done(s.poster.Await(posted))
 	s.heal()
 

@@ -1,12 +1,14 @@
 package chaos_test
 
 import (
+	"fmt"
 	"net"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"meridian/internal/until"
 	"meridian/move/fabric"
 	"meridian/move/mem"
 	"meridian/prove/chaos"
@@ -29,11 +31,12 @@ func TestDescriptorsExhausted(t *testing.T) {
 		defer conn.Close()
 		crowd = append(crowd, conn)
 	}
-	for start := time.Now(); s.owner.Descriptors() < limit; time.Sleep(time.Millisecond) {
-		if time.Since(start) > soon {
-			t.Fatalf("the owner has %d descriptors of %d", s.owner.Descriptors(), limit)
+	until.Within(soon).Well(t, "the owner has all descriptors that it may have", func() string {
+		if n := s.owner.Descriptors(); n < limit {
+			return fmt.Sprintf("%d of %d", n, limit)
 		}
-	}
+		return ""
+	})
 	s.served()
 	late := chaos.Start(t, chaos.Setup{Name: "late", StateDir: s.dir, ArenaBytes: arenaBytes, KeepAlive: keepAlive, Handshake: handshake})
 	late.Meet(s.owner, arenaBytes)

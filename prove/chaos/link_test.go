@@ -2,11 +2,14 @@ package chaos_test
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 	"meridian/move/fabric"
 	"meridian/prove/chaos"
 )
@@ -46,6 +49,20 @@ func (s *fixture) cable(state string) {
 	mustRun(s.t, require.Program(s.t, "ip"), "-n", "owner", "link", "set", "cable", state)
 }
 
+// received is how many bytes have come to the poster through the cable.
+func (s *fixture) received() (bytes uint64) {
+	s.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/dev", s.poster.PID()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, of, _ := strings.Cut(string(text), "cable:")
+	if _, err := fmt.Sscan(of, &bytes); err != nil {
+		s.t.Fatalf("%v: %s", err, text)
+	}
+	return bytes
+}
+
 // cutOff posts a read whose bytes cannot come, on a link that stands.
 func (s *fixture) cutOff(deadline time.Duration) chaos.Outcome {
 	s.t.Helper()
@@ -81,9 +98,9 @@ func TestLinkDownForAMoment(t *testing.T) {
 	}
 	s := connectHosts(t)
 	s.served()
-	runs := make(chan chaos.Rate, 1)
+	runs, before := make(chan chaos.Rate, 1), s.received()
 	go func() { runs <- s.poster.Run(big(fabric.Read, 2*soon), 3*keepAlive) }()
-	time.Sleep(keepAlive / 3) // of transfers, one after the other
+	until.Within(keepAlive).True(t, "something is on its way", func() bool { return s.received() > before+1<<20 })
 	s.cable("down")
 	time.Sleep(keepAlive / 2)
 	s.cable("up")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/move/fabric"
 	"meridian/prove/chaos"
 	"meridian/prove/faultproxy"
@@ -74,11 +75,7 @@ func TestIdleConnectionReset(t *testing.T) {
 		before := s.poster.Descriptors()
 		s.proxy.Sever()
 		// It is the idle link that breaks, and is seen to.
-		for start := time.Now(); s.poster.Descriptors() >= before; time.Sleep(time.Millisecond) {
-			if time.Since(start) > soon {
-				t.Fatal("the poster has not seen that its connections are reset")
-			}
-		}
+		until.Within(soon).True(t, "the poster sees that its connections are reset", func() bool { return s.poster.Descriptors() < before })
 	}
 	s.served()
 }

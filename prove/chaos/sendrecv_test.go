@@ -9,8 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
+	"meridian/internal/until"
 	"meridian/prove/chaos"
 )
 
@@ -60,11 +60,12 @@ func startReceiver(t *testing.T) *receiver {
 
 func (r *receiver) until(what string, is func() bool) {
 	r.t.Helper()
-	for start := time.Now(); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Since(start) > 60*time.Second {
-			r.t.Fatalf("not %s; the receiver said\n%s%s", what, r.out.String(), r.Said())
+	until.Well(r.t, what, func() string {
+		if is() {
+			return ""
 		}
-	}
+		return "the receiver said\n" + r.out.String() + r.Said()
+	})
 }
 
 // send runs `meridian send` with a file of that size, which need not take any

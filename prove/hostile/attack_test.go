@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/move/fabric"
@@ -69,8 +71,7 @@ func attack() error {
 		stop()
 	}()
 	go func() {
-		for ctx.Err() == nil {
-			time.Sleep(50 * time.Millisecond)
+		for tick := time.NewTicker(50 * time.Millisecond); ctx.Err() == nil; <-tick.C {
 			_ = json.NewEncoder(os.Stdout).Encode(a.Tally())
 		}
 	}()
@@ -187,21 +188,19 @@ func (s *attackBed) fence() {
 	if err := s.owner.Fence(); err != nil {
 		s.t.Fatalf("fence: %v", err)
 	}
-	for s.owner.References() != 0 {
-		if time.Since(start) > patience {
-			s.t.Fatalf("%d references to fenced memory after %v", s.owner.References(), patience)
-		}
-	}
+	until.Within(patience-time.Since(start)).True(s.t, "there is no reference to fenced memory", func() bool { return s.owner.References() == 0 })
 }
 
 // until waits for an attacker to get somewhere.
 func (s *attackBed) until(what string, there func(hostile.Tally) bool) {
 	s.t.Helper()
-	for start := time.Now(); !there(s.tallies.now()); time.Sleep(10 * time.Millisecond) {
-		if time.Since(start) > time.Minute {
-			s.t.Fatalf("not %s: %+v\n%s", what, s.tallies.now(), s.attacker.Said())
+	until.Well(s.t, what, func() string {
+		now := s.tallies.now()
+		if there(now) {
+			return ""
 		}
-	}
+		return fmt.Sprintf("%+v\n%s", now, s.attacker.Said())
+	})
 }
 
 // round is a while of peace and a while of war.

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 )
 
 const (
@@ -328,6 +329,16 @@ func (c *cacheCell) assertAllWasDone(t *testing.T) {
 	}
 }
 
+// works is whether an engine has requests.
+func (c *cacheCell) works() bool {
+	for i := range c.clients {
+		if s, err := c.engineStats(i); err == nil && s.Running+s.Fetching > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // liveThrough has questions asked, old ones and new ones, while something breaks, until
 // that has shown.
 func (c *cacheCell) liveThrough(t *testing.T, f *fault) {
@@ -343,7 +354,7 @@ func (c *cacheCell) liveThrough(t *testing.T, f *fault) {
 	go func() {
 		defer close(struck)
 		if !f.quiet {
-			time.Sleep(300 * time.Millisecond) // while there are requests under way
+			until.Within(patience).True(t, "there are requests under way", c.works)
 			f.begin(t, c)
 		}
 	}()

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 	"meridian/run/cell/openaiclient"
 	"meridian/serve/door"
 	"meridian/serve/openai"
@@ -198,8 +199,10 @@ func (c *cacheCell) ask(t *testing.T, during time.Duration, done func() bool) {
 		crowd := Crowd{Client: client, Questions: c.questions, Clients: 3, Ask: askWithin, Seed: c.random.Uint64()}
 		all.Go(func() { tallies[i] = crowd.Run(ctx) })
 	}
-	for least := time.Now().Add(during); ctx.Err() == nil && (time.Now().Before(least) || !done()); time.Sleep(100 * time.Millisecond) {
-	}
+	least := time.Now().Add(during)
+	until.Within(2*patience).True(t, "it is asked long enough", func() bool {
+		return ctx.Err() != nil || time.Now().After(least) && done()
+	})
 	cancel()
 	all.Wait()
 	for i, tally := range tallies {

@@ -164,7 +164,7 @@ func TestRealGovernorsAndStoreAreKilled(t *testing.T) {
 	tally := <-done
 	t.Log(tally)
 	if tally.WrongCount > 0 || tally.Failures() > 0 || tally.Right == 0 {
-		t.Errorf("%d wrong answers, %d failures, %d right ones", tally.WrongCount, tally.Failures(), tally.Right)
+		t.Errorf("not all answers are right, or there are none: %v", tally)
 	}
 	n := r.decided(t)
 	t.Logf("%d thoughts were found by a new governor; %+v", resumed, n)

@@ -128,7 +128,7 @@ func TestRealMovesAreBroken(t *testing.T) {
 	tally := <-done
 	t.Log(tally)
 	if tally.WrongCount > 0 || tally.Failures() > 0 || tally.Right == 0 {
-		t.Errorf("%d wrong answers, %d failures, %d right ones", tally.WrongCount, tally.Failures(), tally.Right)
+		t.Errorf("not all answers are right, or there are none: %v", tally)
 	}
 	moved := counted.sum(movesTotal, `reason="operator"`, `outcome="moved"`)
 	for _, outcome := range []string{"moved", "recomputed", "stayed", "returned", "lost"} {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/serve/door"
 )
 
@@ -413,12 +414,11 @@ func idle(ctx context.Context, cache *door.Store) (evictions uint64, err error) 
 func await(t *testing.T, what string, complaint func() error) {
 	t.Helper()
 	began := time.Now()
-	err := complaint()
-	for ; err != nil && time.Since(began) < patience; time.Sleep(200 * time.Millisecond) {
-		err = complaint()
-	}
-	if err != nil {
-		t.Fatalf("%s: not after %v: %v", what, patience, err)
-	}
+	until.Within(patience).Well(t, what, func() string {
+		if err := complaint(); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	t.Logf("%s: after %v", what, time.Since(began).Round(time.Millisecond))
 }

@@ -111,7 +111,10 @@ func (t *Tally) Failures() (n int) {
 
 func (t *Tally) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d right (%d tokens), %d failed, %d wrong, slowest %v", t.Right, t.Tokens, t.Failures(), t.WrongCount, t.Slowest.Round(time.Millisecond))
+	fmt.Fprintf(&b, "%d right (%d tokens), %d failed, slowest %v", t.Right, t.Tokens, t.Failures(), t.Slowest.Round(time.Millisecond))
+	if t.WrongCount > 0 { // a word that the summary of tests never forgives
+		fmt.Fprintf(&b, ", %d wrong", t.WrongCount)
+	}
 	for _, text := range slices.Sorted(maps.Keys(t.Failed)) {
 		fmt.Fprintf(&b, "\n  %d × %s", t.Failed[text], text)
 	}

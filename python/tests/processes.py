@@ -6,10 +6,11 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
+
+from waiting import until
 
 PATIENCE = 60.0
 """How long a test waits for anything, in seconds."""
@@ -45,8 +46,10 @@ class Process:
         process = self._running
         process.send_signal(signal.SIGSTOP)
         try:
-            while any(_state(thread) != "T" for thread in Path(f"/proc/{process.pid}/task").iterdir()):
-                time.sleep(0.001)
+            until(
+                "it stands still",
+                lambda: all(_state(t) == "T" for t in Path(f"/proc/{process.pid}/task").iterdir()),
+            )
             yield
         finally:
             process.send_signal(signal.SIGCONT)

@@ -13,6 +13,7 @@ from engines import DECODE, PREFILL, TOKENS
 from fakeagent import SERVING, WELCOME, FakeAgent
 from kvcache import Cut
 from processes import PATIENCE, Agent, open_descriptors
+from waiting import auntil, unread
 
 from meridian.door import (
     Accept,
@@ -142,7 +143,7 @@ async def test_a_cancelled_offer_is_taken_back(agent: Agent) -> None:
         unanswered, answered = new_transfer(), new_transfer()
         with agent.paused():
             offering = asyncio.create_task(engine.offer(unanswered))
-            await asyncio.sleep(0.05)
+            await auntil("it is sent", lambda: unread() > 0)
             offering.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await offering
@@ -240,8 +241,7 @@ async def test_events_that_nobody_takes_bound_what_is_begun(agent: Agent) -> Non
             await engine.offer(id, 10 * n)
         assert await refused(engine.offer(new_transfer(), 30)) == "busy"
         agent.kill()
-        while engine.control.serving:
-            await asyncio.sleep(0.01)
+        await auntil("it serves no more", lambda: not engine.control.serving)
         agent.start()
         with pytest.raises(DoorError):  # four events wait, so it is not registered again
             await engine.control.wait_serving(timeout=0.5)
@@ -310,8 +310,7 @@ async def test_what_cannot_be_lent_is_not_said_again(agent: Agent) -> None:
         os.close(fd)
         await control.wait_serving()
         agent.kill()
-        while control.serving:
-            await asyncio.sleep(0.01)
+        await auntil("it serves no more", lambda: not control.serving)
         agent.start()
         await control.wait_serving()
 
@@ -340,9 +339,9 @@ async def test_a_cancelled_open_leaves_nothing(agent: Agent) -> None:
     with agent.paused():
         door = AsyncDoor(agent.socket, "e", control=Control())
         opening = asyncio.create_task(door.open())
-        await asyncio.sleep(0.05)
+        await auntil("it is sent", lambda: unread() > 0)
         opening.cancel()
-        await asyncio.sleep(0.05)
+        await asyncio.wait([opening], timeout=PATIENCE)
     with pytest.raises(asyncio.CancelledError):
         await opening
     assert [event async for event in door.events()] == []

@@ -13,6 +13,7 @@ import pytest
 from asyncengines import in_a_loop, refused
 from fakeagent import SERVING, WELCOME, FakeAgent
 from processes import PATIENCE
+from waiting import auntil, until
 
 from meridian.door import (
     AsyncDoor,
@@ -178,9 +179,7 @@ async def test_tasks_leave_an_agent_that_reads_nothing(
         with fake.hanging():
             for number in range(frames):
                 door.progress(MUCH, number)
-            async with asyncio.timeout(PATIENCE):
-                while door.serving:
-                    await asyncio.sleep(0.01)
+            await auntil("it serves no more", lambda: not door.serving)
             await asks_nothing_more(door)
             fake.answer = ok
         told = [(await anext(door.events())).kind for _ in range(3)]
@@ -213,10 +212,7 @@ async def asks_nothing_more(door: AsyncDoor) -> None:
 
 
 def until_not_serving(door: Door) -> None:
-    end = time.monotonic() + PATIENCE
-    while door.serving and time.monotonic() < end:
-        time.sleep(0.005)
-    assert not door.serving
+    until("it serves no more", lambda: not door.serving)
 
 
 def ok(request: Message) -> bytes:

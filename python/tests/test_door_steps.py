@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import waiting
 from fakeagent import FakeAgent
 from processes import PATIENCE
 
@@ -32,11 +34,13 @@ def agent(tmp_path: Path) -> Iterator[FakeAgent]:
 
 
 def until(steps: Steps, what: Callable[[], bool]) -> None:
-    patience = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < patience, "it does not come about"
+    def comes_about() -> bool:
+        if what():
+            return True
         steps.advance()
-        time.sleep(0.001)
+        return what()
+
+    waiting.until("it comes about", comes_about)
 
 
 def step(number: int, **columns: object) -> Message:
@@ -179,11 +183,8 @@ def test_one_that_only_tells_finds_a_lost_agent(agent: FakeAgent) -> None:
     agent.answer = leave
     steps = Steps(agent.path, "e", model="m")
     until(steps, lambda: steps.governed)
-    patience = time.monotonic() + PATIENCE
-    number = 0
-    while steps.send(step(number := number + 1)):  # nothing is read before writing fails
-        assert time.monotonic() < patience, "an agent that has gone is still told"
-        time.sleep(0.001)
+    numbers = itertools.count(1)  # nothing is read before writing fails
+    waiting.until("an agent that has gone is told no more", lambda: not steps.send(step(next(numbers))))
     assert steps.lost == 1
     steps.close()
 

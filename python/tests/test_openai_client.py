@@ -17,6 +17,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletionChunk
 from processes import PATIENCE, Process
+from waiting import until
 
 MODEL = "tiny"
 LONG = "The quick brown fox jumps over the lazy dog. " * 8
@@ -66,12 +67,14 @@ def cell(meridian_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         up = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     cell = Cell(meridian_binary, state, {})
     try:
-        until = time.monotonic() + PATIENCE
-        while not cell.status.get("all_up"):
-            assert up.poll() is None and time.monotonic() < until, log.read_text()
-            time.sleep(0.05)
+
+        def all_up() -> bool:
+            assert up.poll() is None, log.read_text()
             with contextlib.suppress(subprocess.CalledProcessError):
                 cell.status = cell.ask_status()
+            return bool(cell.status.get("all_up"))
+
+        until("all are up", all_up, said=log.read_text)
         yield cell
     finally:
         up.terminate()
@@ -341,10 +344,9 @@ def test_a_stream_that_is_closed_early_is_cancelled(client: OpenAI, cell: Cell) 
     ) as stream:
         for _, _ in zip(range(3), stream, strict=False):
             pass
-    until = time.monotonic() + PATIENCE
-    while any(engine["running"] or engine["waiting"] for engine in cell.engines()):
-        assert time.monotonic() < until
-        time.sleep(0.02)
+    until(
+        "nothing runs", lambda: not any(engine["running"] or engine["waiting"] for engine in cell.engines())
+    )
     generated = sum(engine["tokens"]["generated"] for engine in cell.engines())
     assert generated - before < 16 * 1500 / 2  # it did not just end
     time.sleep(0.1)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from processes import PATIENCE, Agent, owner
+from waiting import auntil, unread
 
 from meridian.arena import Arena, Gone
 from meridian.door import DoorError
@@ -419,11 +420,13 @@ def test_asyncio(door: Path) -> None:
             await cache.open_for_write("plan", 20_000)
             await cache.write("plan", 0, pattern(20_000)[:20_000])
             waiting = asyncio.create_task(cache.get_location("plan", wait=5))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)
+            await auntil("it is asked", lambda: unread() == 0)
             await cache.commit("plan")
             assert (await waiting).bytes_total == 20_000
             cancelled = asyncio.create_task(cache.get_location("never", wait=0.2))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0)
+            await auntil("it is asked", lambda: unread() == 0)
             cancelled.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await cancelled

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from fakeagent import FakeAgent
 from processes import PATIENCE
+from waiting import until
 
 from meridian._thought import Reason, Terms
 from meridian.door import Steps, _messages
@@ -45,16 +46,14 @@ def test_numbered_requests_are_told(agent: FakeAgent) -> None:
     assert terms == Terms(50, 5, entropy=True, rpdi_threshold=2.0)
     assert measuring.terms(OWN) is None, "they are told once"
     measuring.tell([(7, 3, 1.5), (None, 0, 9.0), (8, 0, 0.25)])
-    while not (told and told[-1].sequences[0] == 7) and time.monotonic() < end:
-        time.sleep(0.001)
+    until("it is told", lambda: told and told[-1].sequences[0] == 7)
     step = told[-1]
     assert (list(step.sequences), list(step.counts), list(step.places)) == ([7, 8], [1, 1], [3, 0])
     assert list(step.entropies) == [1.5, 0.25] and not step.tokens
     assert agent.hellos[0].steps.measures
     measuring.tell([], [(7, Reason.HARD_CAP), (None, Reason.CONVERGED), (8, Reason.OVERTHINKING)])
     measuring.tell([(8, 1, 0.5)], [(9, Reason.CONVERGED)])
-    while not (told and list(told[-1].forced) == [9]) and time.monotonic() < end:
-        time.sleep(0.001)
+    until("it is told", lambda: told and list(told[-1].forced) == [9])
     assert [(list(step.forced), list(step.forced_for)) for step in told[-2:]] == [
         ([7, 8], [3, 2]),
         ([9], [1]),

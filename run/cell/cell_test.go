@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"meridian/internal/until"
 )
 
 // sorted sorts what may happen in any order within stages of the given sizes.
@@ -184,11 +186,12 @@ func TestPartThatDiesAgainAndAgainIsNotGivenUp(t *testing.T) {
 		t.Errorf("%+v, %v", status, err)
 	}
 	s.habit("prefill-0", "")
-	for end := time.Now().Add(time.Minute); c.Record().Part("prefill-0").State != Ready; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%+v", c.Record().Part("prefill-0"))
+	until.Well(t, "prefill-0 is ready", func() string {
+		if p := c.Record().Part("prefill-0"); p.State != Ready {
+			return fmt.Sprintf("%+v", p)
 		}
-	}
+		return ""
+	})
 	if falls := 1000; pauseAfter(falls, defaultFirstPause) != longestPause || pauseAfter(1, defaultFirstPause) != defaultFirstPause {
 		t.Errorf("the pause after %d deaths is %v, after one %v", falls, pauseAfter(falls, defaultFirstPause), pauseAfter(1, defaultFirstPause))
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/member/directory"
 	"meridian/member/directory/memdir"
@@ -40,9 +41,7 @@ func openCache(t *testing.T, directMap bool) (*Agent, *door.Store) {
 	if err := n.openDoor(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
-	for len(n.Store.Owners()) == 0 { // it hears of itself by the directory
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "it hears of itself by the directory", func() bool { return len(n.Store.Owners()) > 0 })
 	client, err := door.OpenStore(t.Context(), door.StoreOptions{Socket: o.Door.Socket, Tenant: "t"})
 	if err != nil {
 		t.Fatal(err)

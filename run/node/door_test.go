@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/member/directory"
 	"meridian/member/directory/etcd/embedded"
@@ -124,19 +125,17 @@ func TestEnginesComeInAtTheDoor(t *testing.T) {
 
 func listed(t *testing.T, ctx context.Context, d directory.Directory, id, home string) {
 	t.Helper()
-	for {
-		record, err := d.Get(ctx, directory.EnginePrefix+id)
-		if err == nil {
-			var r directory.EngineRecord
-			if err := json.Unmarshal(record.Value, &r); err != nil || r.Home != home || r.URL != "http://127.0.0.1:9" || r.Role != "both" || r.BlockTokens != 4 {
-				t.Errorf("%s, %v", record.Value, err)
-			}
-			return
+	var record directory.Record
+	until.Well(t, id+" is listed", func() string {
+		var err error
+		if record, err = d.Get(ctx, directory.EnginePrefix+id); err != nil {
+			return err.Error()
 		}
-		if ctx.Err() != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
+		return ""
+	})
+	var r directory.EngineRecord
+	if err := json.Unmarshal(record.Value, &r); err != nil || r.Home != home || r.URL != "http://127.0.0.1:9" || r.Role != "both" || r.BlockTokens != 4 {
+		t.Errorf("%s, %v", record.Value, err)
 	}
 }
 

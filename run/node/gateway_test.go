@@ -9,9 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/until"
 	"meridian/see/ledger"
 	"meridian/see/telemetry"
 	"meridian/serve/gateway"
@@ -79,16 +79,14 @@ func TestGatewayProcess(t *testing.T) {
 	served := `meridian_gateway_requests_total{outcome="finished"} 2`
 	var page string
 	// A request is counted after its client has the answer.
-	for deadline := time.Now().Add(time.Minute); !strings.Contains(page, served) && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	until.True(t, "what was served is counted", func() bool {
 		_, page = fetch(t, "http://"+g.AdminAddr()+"/metrics", "", "")
-	}
+		return strings.Contains(page, served)
+	})
 	for _, m := range telemetry.Catalogue() {
 		if m.Room == "gateway" && !strings.Contains(page, "\n"+m.Name) {
 			t.Errorf("/metrics lacks %s", m.Name)
 		}
-	}
-	if !strings.Contains(page, served) {
-		t.Error("what was served is not counted")
 	}
 	if err := g.Close(context.Background()); err != nil {
 		t.Error(err)

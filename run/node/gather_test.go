@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 	"meridian/move/agent"
@@ -80,7 +81,7 @@ func TestGatheredFromOtherHosts(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	g.records.Add(&ledger.Record{ID: id.String(), ClientID: "order 7", Outcome: ledger.Finished, Legs: []ledger.Leg{{Kind: ledger.DecodeLeg, Transfer: id.String()}}, Shape: ledger.Shape{Tenant: 7}})
-	eventually(t, "the gateway has joined", func() bool { _, err := g.Member(); return err == nil })
+	until.True(t, "the gateway has joined", func() bool { _, err := g.Member(); return err == nil })
 
 	visitor := h.agent(t, "visitor", nil)
 	for _, name := range []string{id.String(), "order 7"} {

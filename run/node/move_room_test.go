@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/engine"
+	"meridian/internal/until"
 	"meridian/serve/openai"
 )
 
@@ -90,7 +91,7 @@ func TestMovesForBalance(t *testing.T) {
 				return strings.Contains(h.placement, "decode=e0")
 			})
 		})
-		c.until("it is sent to an engine", func() bool { return running() == i+1 })
+		until.True(c.t, "it is sent to an engine", func() bool { return running() == i+1 })
 	}
 	close(placed)
 	all.Wait()

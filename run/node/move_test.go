@@ -19,6 +19,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/engine"
+	"meridian/internal/until"
 	"meridian/member/directory/etcd/embedded"
 	"meridian/see/ledger"
 	"meridian/serve/door"
@@ -104,7 +105,7 @@ func openCellAt(t *testing.T, engines int, at Door, change func(*GatewayOptions)
 			t.Error(err)
 		}
 	})
-	c.until("all engines are known", func() bool {
+	until.True(c.t, "all engines are known", func() bool {
 		up := 0
 		for _, e := range c.gateway.Engines() {
 			if e.Up {
@@ -170,15 +171,6 @@ func (c *realCell) openEngine(ctx context.Context, dir string, at Door, i int, d
 		serving.Wait()
 	})
 	return e
-}
-
-func (c *realCell) until(what string, holds func() bool) {
-	c.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("%s: not within a minute", what)
-		}
-	}
 }
 
 func (c *realCell) post(url, body string) *http.Response {
@@ -304,7 +296,7 @@ func (c *realCell) same(what string, got, want heard) {
 func (c *realCell) record(id string) *ledger.Record {
 	c.t.Helper()
 	var record *ledger.Record
-	c.until("the record", func() bool {
+	until.True(c.t, "the record", func() bool {
 		var err error
 		record, err = c.gateway.records.Find(id)
 		return err == nil
@@ -316,7 +308,7 @@ func (c *realCell) record(id string) *ledger.Record {
 func (c *realCell) rest() {
 	c.t.Helper()
 	for _, e := range c.engines {
-		c.until(e.id+" rests", func() bool {
+		until.True(c.t, e.id+" rests", func() bool {
 			s := e.Stats()
 			return s.Blocks.Held == 0 && s.Blocks.Free+s.Blocks.Cached == s.Blocks.Total && s.Running+s.Waiting+s.Fetching == 0
 		})
@@ -485,10 +477,10 @@ func TestMovesAtTheEndOfAThought(t *testing.T) {
 				return strings.Contains(h.placement, "decode=e0")
 			})
 		})
-		c.until("it is sent to an engine", func() bool { r := running(); return r[0]+r[1] == i+1 })
+		until.True(c.t, "it is sent to an engine", func() bool { r := running(); return r[0]+r[1] == i+1 })
 	}
 	close(placed)
-	c.until("the others have gone", func() bool { return running() == [2]int{2, 0} })
+	until.True(c.t, "the others have gone", func() bool { return running() == [2]int{2, 0} })
 	first.hold.Unlock()
 	all.Wait()
 	moved, stayed := 0, 0

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/transceiver/handoff"
 	"meridian/see/dash"
@@ -32,7 +33,7 @@ func TestPageShowsTheCell(t *testing.T) {
 		ID: id.String(), Outcome: ledger.Finished, Latency: ledger.Latency{TotalMs: 7},
 		Legs: []ledger.Leg{{Kind: ledger.PrefillLeg, Engine: "p"}, {Kind: ledger.DecodeLeg, Engine: "d", Transfer: id.String(), KV: "handoff"}},
 	})
-	eventually(t, "the gateway has joined", func() bool { _, err := g.Member(); return err == nil })
+	until.True(t, "the gateway has joined", func() bool { _, err := g.Member(); return err == nil })
 
 	c := &pageCell{g: g, version: "v1"}
 	view := c.Look(ctx)

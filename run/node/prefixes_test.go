@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/keep/store/disk"
 	"meridian/kv"
@@ -214,11 +215,11 @@ func toldOfKept(t *testing.T, ctx context.Context, keeper, other *Agent) {
 	if _, err := keeper.Store.EvictUntilBelow(ctx, "keeper", 0); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it lies on the disk", func() bool {
+	until.True(t, "it lies on the disk", func() bool {
 		g := gathered(key)
 		return len(g.Objects) == 1 && g.Objects[0].Tier == "disk" && strings.Contains(g.String(), "in disk, from where")
 	})
-	eventually(t, "the disk has both", func() bool { return tier("disk").Objects == 2 })
+	until.True(t, "the disk has both", func() bool { return tier("disk").Objects == 2 })
 	if d := tier("disk"); d.Used == 0 || d.Total != 64<<20 || d.Down || tier(store.Memory).Objects != 0 {
 		t.Errorf("%+v", d)
 	}

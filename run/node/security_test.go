@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
@@ -116,16 +117,6 @@ func addressOf(n *Agent) string {
 	return string(regexp.MustCompile(`127\.0\.0\.1:\d+`).Find(n.MetadataBlob()))
 }
 
-// eventually asks until it is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not in time", what)
-		}
-	}
-}
-
 func rename(name string) func(*testing.T, *AgentOptions) {
 	return func(_ *testing.T, o *AgentOptions) { o.Name = name }
 }
@@ -154,7 +145,7 @@ func TestStrangersAreRefused(t *testing.T) {
 			if name == "tcp with TLS" && !errors.Is(err, trust.ErrAuthority) {
 				t.Errorf("the CA of another cell: %v", err)
 			}
-			eventually(t, "a counted refusal", func() bool { return far.Metrics().Audit.Refused > before })
+			until.True(t, "a counted refusal", func() bool { return far.Metrics().Audit.Refused > before })
 		})
 	}
 }
@@ -180,7 +171,7 @@ func TestTrustIsNotMutual(t *testing.T) {
 	if err := near.ask(t, far, access{fabric.Read, 0, 4096, far.openTo(t, "near")}); err == nil {
 		t.Error("an agent of another CA got in")
 	}
-	eventually(t, "a counted refusal", func() bool { return far.Metrics().Audit.Refused > 0 })
+	until.True(t, "a counted refusal", func() bool { return far.Metrics().Audit.Refused > 0 })
 }
 
 // Connections that do not say who they are are few, and have little time.
@@ -276,11 +267,11 @@ func TestRenewedCertificateIsTakenUp(t *testing.T) {
 	}
 	issueIn(t, dir, trust.Request{Name: "far", Renew: true})
 	second := inFile()
-	eventually(t, "the new certificate", func() bool { return shown().Cmp(second) == 0 })
+	until.True(t, "the new certificate", func() bool { return shown().Cmp(second) == 0 })
 	if err := os.WriteFile(files.Cert, []byte("nonsense"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a warning", func() bool { return shown().Cmp(second) == 0 && log.contains("cannot be used") })
+	until.True(t, "a warning", func() bool { return shown().Cmp(second) == 0 && log.contains("cannot be used") })
 	if !log.contains("the certificate was read again") {
 		t.Errorf("the renewal was not told: %s", log)
 	}

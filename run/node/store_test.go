@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
+	"meridian/internal/until"
 	"meridian/keep/store"
 	"meridian/member/directory/memdir"
 	"meridian/move/cuda/cudatest"
@@ -79,15 +79,14 @@ func storeIsPinned(t *testing.T, refused bool) {
 		t.Fatal(err)
 	}
 	tells := func() bool { return strings.Contains(said.String(), "the object cache is not pinned") }
-	for end := time.Now().Add(time.Minute); n.gpus.Counts().Pinned == 0 && !tells(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("neither pinned nor told:\n%s", said)
+	until.Well(t, "it is pinned, or told of", func() string {
+		if n.gpus.Counts().Pinned == 0 && !tells() {
+			return "it said\n" + said.String()
 		}
-	}
+		return ""
+	})
 	if refused {
-		for end := time.Now().Add(time.Minute); !tells() && time.Now().Before(end); {
-			time.Sleep(time.Millisecond)
-		}
+		until.True(t, "it is told of", tells)
 	}
 	if pinned := n.gpus.Counts().Pinned == 1; pinned == refused || tells() != refused {
 		t.Errorf("refused %v, pinned %v, told %v", refused, pinned, tells())
@@ -108,9 +107,7 @@ func TestStoreShowsItsNumbers(t *testing.T) {
 	if err := n.openStore(t.Context(), AgentOptions{Store: &Store{Owner: &store.OwnerOptions{Bytes: 4 << 20}, Candidate: true}}); err != nil {
 		t.Fatal(err)
 	}
-	for len(n.Store.Owners()) == 0 { // it hears of itself by the directory
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "it hears of itself by the directory", func() bool { return len(n.Store.Owners()) > 0 })
 	if err := n.Store.Put(t.Context(), "key", []byte("value"), store.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}

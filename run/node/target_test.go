@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/member/directory/memdir"
 )
@@ -87,12 +87,13 @@ func TestAnnouncementIsTriedAgain(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	a := announce(&away{Directory: d, refusals: 1}, Target{Kind: agentTarget, Name: "a"}, "[::]:9464", "10.1.2.3", logger)
 	var got []Target
-	for end := time.Now().Add(30 * time.Second); len(got) == 0 && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	until.True(t, "it is announced", func() bool {
 		var err error
 		if got, err = Targets(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return len(got) > 0
+	})
 	if len(got) != 1 || got[0].URL != "http://10.1.2.3:9464/metrics" {
 		t.Errorf("the directory has %v", got)
 	}

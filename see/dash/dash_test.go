@@ -12,10 +12,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"meridian/internal/until"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -203,33 +206,36 @@ func TestBounds(t *testing.T) {
 
 // Nobody watches: nothing is looked at.
 func TestUnwatched(t *testing.T) {
-	c := &fakeCell{}
-	p := open(t, c, Options{Interval: time.Millisecond, Linger: 10 * time.Millisecond, Watchers: 1})
-	time.Sleep(20 * time.Millisecond)
-	if c.set(func(c *fakeCell) {}); c.looks != 0 {
-		t.Fatalf("%d looks before anybody came", c.looks)
-	}
-	ctx, leave := context.WithCancel(t.Context())
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, Prefix+"events", nil).WithContext(ctx))
-	}()
-	for looks := 0; looks < 3; {
-		c.set(func(c *fakeCell) { looks = c.looks })
-	}
-	full := httptest.NewRecorder()
-	p.ServeHTTP(full, httptest.NewRequest(http.MethodGet, Prefix+"events", nil))
-	if full.Code != http.StatusServiceUnavailable {
-		t.Errorf("a second watcher of one: %d", full.Code)
-	}
-	leave()
-	<-gone
-	for running := true; running; time.Sleep(time.Millisecond) {
-		p.feed.mu.Lock()
-		running = p.feed.running
-		p.feed.mu.Unlock()
-	}
+	synctest.Test(t, func(t *testing.T) {
+		c := &fakeCell{}
+		p := open(t, c, Options{Interval: time.Millisecond, Linger: 10 * time.Millisecond, Watchers: 1})
+		time.Sleep(20 * time.Millisecond)
+		if c.set(func(c *fakeCell) {}); c.looks != 0 {
+			t.Fatalf("%d looks before anybody came", c.looks)
+		}
+		ctx, leave := context.WithCancel(t.Context())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			p.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, Prefix+"events", nil).WithContext(ctx))
+		}()
+		until.True(t, "there are looks", func() (looked bool) {
+			c.set(func(c *fakeCell) { looked = c.looks >= 3 })
+			return looked
+		})
+		full := httptest.NewRecorder()
+		p.ServeHTTP(full, httptest.NewRequest(http.MethodGet, Prefix+"events", nil))
+		if full.Code != http.StatusServiceUnavailable {
+			t.Errorf("a second watcher of one: %d", full.Code)
+		}
+		leave()
+		<-gone
+		until.True(t, "nothing is looked at any more", func() bool {
+			p.feed.mu.Lock()
+			defer p.feed.mu.Unlock()
+			return !p.feed.running
+		})
+	})
 }
 
 func TestRates(t *testing.T) {

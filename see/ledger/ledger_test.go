@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -161,35 +162,37 @@ func TestTornLine(t *testing.T) {
 }
 
 func TestFilesAreBounded(t *testing.T) {
-	dir := t.TempDir()
-	const limit = 4 << 10
-	l := open(t, Options{Dir: dir, FileBytes: limit, Flush: time.Millisecond})
-	for n := range 400 {
-		l.Add(record(n + 1))
-		if n%8 == 0 { // let it flush in pieces
-			time.Sleep(2 * time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		const limit = 4 << 10
+		l := open(t, Options{Dir: dir, FileBytes: limit, Flush: time.Millisecond})
+		for n := range 400 {
+			l.Add(record(n + 1))
+			if n%8 == 0 { // it flushes in pieces
+				time.Sleep(2 * time.Millisecond)
+			}
 		}
-	}
-	closed(t, l)
-	var total int64
-	files, _ := filepath.Glob(filepath.Join(dir, "*"))
-	for _, f := range files {
-		info, err := os.Stat(f)
+		closed(t, l)
+		var total int64
+		files, _ := filepath.Glob(filepath.Join(dir, "*"))
+		for _, f := range files {
+			info, err := os.Stat(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += info.Size()
+		}
+		if len(files) != 2 || total > 2*limit {
+			t.Errorf("%d files with %d bytes, may be 2 with %d", len(files), total, 2*limit)
+		}
+		latest, _, err := LatestIn(dir, 3)
 		if err != nil {
 			t.Fatal(err)
 		}
-		total += info.Size()
-	}
-	if len(files) != 2 || total > 2*limit {
-		t.Errorf("%d files with %d bytes, may be 2 with %d", len(files), total, 2*limit)
-	}
-	latest, _, err := LatestIn(dir, 3)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]string{"190", "18f", "18e"}, ids(latest)); diff != "" {
-		t.Error(diff)
-	}
+		if diff := cmp.Diff([]string{"190", "18f", "18e"}, ids(latest)); diff != "" {
+			t.Error(diff)
+		}
+	})
 }
 
 // A disk that does not take records costs records, not requests.

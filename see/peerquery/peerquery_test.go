@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/member/directory/memdir"
 	"meridian/member/trust"
@@ -188,11 +189,12 @@ func TestSilence(t *testing.T) {
 			ended <- err
 		}()
 	}
-	for deadline := time.Now().Add(time.Minute); other.Unanswered() != 8; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d were dropped", other.Unanswered())
+	until.Well(t, "eight are dropped", func() string {
+		if dropped := other.Unanswered(); dropped != 8 {
+			return fmt.Sprintf("%d were", dropped)
 		}
-	}
+		return ""
+	})
 	cancel()
 	for range asked {
 		if err := <-ended; !errors.Is(err, context.Canceled) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/serve/door/doorpb"
 )
@@ -166,6 +167,8 @@ func TestHangingAgentIsGivenUp(t *testing.T) {
 // given to it.
 func TestNothingIsAskedOfAHangingAgent(t *testing.T) {
 	hang := make(chan struct{})
+	letGo := sync.OnceFunc(func() { close(hang) })
+	defer letGo()
 	socket := agentOf(t, func(c *Conn, f Frame) bool {
 		if f.Type != doorpb.FrameType_FRAME_TYPE_OFFER {
 			return welcome(c, f)
@@ -188,19 +191,14 @@ func TestNothingIsAskedOfAHangingAgent(t *testing.T) {
 		_, err := c.Offer(shortly(t), Offer{Transfer: [16]byte{1}})
 		first <- err
 	}()
-	for began := time.Now(); c.Serving(); time.Sleep(time.Millisecond) {
-		if time.Since(began) > time.Minute {
-			close(hang)
-			t.Fatal("the engine still serves")
-		}
-	}
+	until.True(t, "the engine serves no more", func() bool { return !c.Serving() })
 	if _, err := c.Offer(shortly(t), Offer{Transfer: [16]byte{2}}); !errors.Is(err, ErrNotServing) {
 		t.Errorf("a second offer: %v", err)
 	}
 	if len(freed) != 0 {
 		t.Error("what the agent may touch was freed")
 	}
-	close(hang)
+	letGo()
 	if err := <-first; !errors.Is(err, ErrLost) {
 		t.Errorf("the first offer: %v", err)
 	}

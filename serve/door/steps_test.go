@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/serve/door/doorpb"
 )
 
@@ -40,15 +41,6 @@ func openSteps(t *testing.T, o StepsOptions) *Steps {
 	}
 	t.Cleanup(s.Close)
 	return s
-}
-
-func become(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not come to pass that %s", what)
-		}
-	}
 }
 
 func stepsOf(all []*doorpb.Decision) (numbers []uint64) {
@@ -98,7 +90,7 @@ func TestStepsAndDecisions(t *testing.T) {
 	if s.Send(&doorpb.Step{Number: 5, Evicted: make([]uint32, 2<<10)}) || s.Send(&doorpb.Step{Number: 6}) {
 		t.Error("a long step was told")
 	}
-	become(t, "there is a new connection", s.Renewed)
+	until.True(t, "there is a new connection", s.Renewed)
 	s.Close()
 	if s.Send(&doorpb.Step{Number: 7}) || s.Take(time.Minute) != nil || s.Connected() {
 		t.Error("it is closed")
@@ -116,7 +108,7 @@ func TestStepsAfterAnEnd(t *testing.T) {
 		return governing(nil)(c, f)
 	})})
 	for number := uint64(1); number < 5; number++ {
-		become(t, "there is a new connection", s.Renewed)
+		until.True(t, "there is a new connection", s.Renewed)
 		if !s.Send(&doorpb.Step{Number: 10 * number}) || !slices.Equal(stepsOf(s.Take(time.Minute)), []uint64{10 * number}) {
 			t.Fatal("it does not go on")
 		}
@@ -172,7 +164,7 @@ func TestStepsWithoutAnAgent(t *testing.T) {
 		t.Error("nobody is there")
 	}
 	agentAt(t, socket, governing(nil))
-	become(t, "the agent is found", s.Renewed)
+	until.True(t, "the agent is found", s.Renewed)
 	if !s.Send(&doorpb.Step{Number: 1}) || len(s.Take(time.Minute)) != 1 {
 		t.Error("it does not decide")
 	}

@@ -329,13 +329,3 @@ func soon(t testing.TB) context.Context {
 	t.Cleanup(cancel)
 	return ctx
 }
-
-// until waits for something that becomes true by itself.
-func until(t testing.TB, what string, true func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !true(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("it did not come to pass that %s", what)
-		}
-	}
-}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 	"meridian/move/agent"
 	"meridian/move/cuda"
 	"meridian/move/mem/vram"
@@ -40,12 +41,12 @@ func TestGPUHandOff(t *testing.T) {
 			id := agent.NewID()
 			offered := from.do(order{Do: "offer", ID: id[:], Tokens: tokens, Layers: len(model.Layers)})
 			taker.do(order{Do: "accept", Ticket: offered.Ticket, Tokens: tokens})
-			until(t, "every byte is right", func() bool { return taker.do(order{Do: "wrong", Tokens: tokens}).Wrong == 0 })
+			until.True(t, "every byte is right", func() bool { return taker.do(order{Do: "wrong", Tokens: tokens}).Wrong == 0 })
 		}
 	}
 	if n := pools[0].Counts().Imports; n != prefillCut.tp {
 		t.Errorf("%d imports of %d ranks", n, prefillCut.tp)
 	}
 	from.kill()
-	until(t, "the dead engine's memory is let go", func() bool { return pools[0].Counts().Imports == 0 })
+	until.True(t, "the dead engine's memory is let go", func() bool { return pools[0].Counts().Imports == 0 })
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/move/agent"
 	"meridian/serve/door"
 )
@@ -128,7 +129,7 @@ func TestChunksMoveAsTheyAreComputed(t *testing.T) {
 			}
 			from.Progress(id, layers, 40)
 			from.Progress(id, layers, tokens+1) // which cannot be
-			until(t, "the first blocks have come", func() bool { return to.wrong(destination, 32) == 0 })
+			until.True(t, "the first blocks have come", func() bool { return to.wrong(destination, 32) == 0 })
 			from.fill(source, tokens)
 			for layer := range layers {
 				from.Progress(id, layer+1, 80)

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"meridian/internal/until"
 	"meridian/move/agent"
 	"meridian/move/transceiver/handoff"
 	"meridian/serve/door"
@@ -77,9 +78,9 @@ func lendSparse(t testing.TB, n *node, size int64, codes ...string) {
 func TestAddressesAreBounded(t *testing.T) {
 	n := newCell(t, "tcp").start("n", func(o *doorserver.Options) { o.MaxLentBytes = 1 << 62 })
 	lendSparse(t, n, 1<<44, "", "", "busy")
-	until(t, "nothing is left", n.empty)
+	until.True(t, "nothing is left", n.empty)
 	lendSparse(t, n, 1<<45, "", "busy") // all of it was returned
-	until(t, "nothing is left", n.empty)
+	until.True(t, "nothing is left", n.empty)
 }
 
 func TestLimits(t *testing.T) {
@@ -101,14 +102,14 @@ func TestLimits(t *testing.T) {
 	t.Run("regions", func(t *testing.T) {
 		n := newCell(t, "tcp").start("n", func(o *doorserver.Options) { o.MaxRegions = 1 })
 		refusedWith(t, open(t, n, "two-ranks", prefillCut), "busy")
-		until(t, "nothing is left of it", n.empty)
+		until.True(t, "nothing is left of it", n.empty)
 	})
 	t.Run("bytes", func(t *testing.T) {
 		n := newCell(t, "tcp").start("n", func(o *doorserver.Options) { o.MaxLentBytes = 32 << 10 })
 		lendSparse(t, n, 20<<10, "", "busy")
 		lendSparse(t, n, 16<<10, "", "", "busy")
 		lendSparse(t, n, 1<<62, "size", "size")
-		until(t, "nothing is left", n.empty)
+		until.True(t, "nothing is left", n.empty)
 	})
 	t.Run("outstanding", func(t *testing.T) {
 		c := newCell(t, "tcp")
@@ -149,7 +150,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("whoever says nothing hears %v, %v", &m, err)
 		}
 		silent.Close()
-		until(t, "it is gone", n.empty)
+		until.True(t, "it is gone", n.empty)
 	})
 }
 
@@ -202,7 +203,7 @@ func TestHelloIsBounded(t *testing.T) {
 	if _, f := greet(t, n, &doorpb.Hello{Engine: "e", As: as, Features: make([]string, 40000)}); codeOf(t, f) != "malformed" {
 		t.Error("a Hello of 80 kB is read")
 	}
-	until(t, "nothing is left", n.empty)
+	until.True(t, "nothing is left", n.empty)
 }
 
 // Nobody comes in under an id of the object cache, by which it would keep that out.
@@ -218,7 +219,7 @@ func TestEngineIsNoStore(t *testing.T) {
 			}
 		}
 	}
-	until(t, "nothing is left", n.empty)
+	until.True(t, "nothing is left", n.empty)
 }
 
 // Clients that are no engines cannot crowd engines out, and ask for the status.
@@ -230,7 +231,7 @@ func TestClients(t *testing.T) {
 	if err != nil || status.Agent != "n" || status.Engines != 1 || status.Serving != 1 {
 		t.Errorf("%+v, %v", status, err)
 	}
-	until(t, "it has gone", func() bool { return n.Metrics().Connections == status.Connections-1 })
+	until.True(t, "it has gone", func() bool { return n.Metrics().Connections == status.Connections-1 })
 	as := &doorpb.Hello_Client{Client: &doorpb.Client{}}
 	for range 2 {
 		if _, f := greet(t, n, &doorpb.Hello{As: as}); f.Type != doorpb.FrameType_FRAME_TYPE_WELCOME {
@@ -291,7 +292,7 @@ func TestEngineThatDoesNotRead(t *testing.T) {
 	for err == nil {
 		err = wire.Write(asked, nil)
 	}
-	until(t, "it is cut off", func() bool { return n.Metrics().Engines == 1 })
+	until.True(t, "it is cut off", func() bool { return n.Metrics().Engines == 1 })
 	if _, err := good.Offer(soon(t), door.Offer{Transfer: agent.NewID(), Tokens: prompt(16), Tables: [][]uint32{{1}}}); err != nil {
 		t.Errorf("another engine: %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/serve/door"
 	"meridian/serve/doorserver"
@@ -58,7 +59,7 @@ func TestPartOfAWideEngineIsLost(t *testing.T) {
 		handOver(t, wide, other, 40, false)
 		part.where.stop(t)
 		part.lost.hears(t, door.Fenced, [16]byte{})
-		until(t, part.name+" is gone, and the rest too", func() bool { _, there := d.record(t, "wide"); return !there })
+		until.True(t, part.name+" is gone, and the rest too", func() bool { _, there := d.record(t, "wide"); return !there })
 		*part.where = *c.start(map[*node]string{a: "a", b: "b"}[part.where])
 	}
 	wide.hears(t, door.Serving, [16]byte{})

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/reshard"
@@ -232,7 +233,7 @@ func TestFoundInParts(t *testing.T) {
 			if n := c.here.transceiver.Metrics().BytesReady; n != 128*512 { // K and V of 4 layers, 4 heads, 8 elements of 2 bytes
 				t.Errorf("%d bytes came, of 128 tokens", n)
 			}
-			until(t, "nothing is left", c.quiet)
+			until.True(t, "nothing is left", c.quiet)
 			_, err := c.reader.Accept(soon(t), door.Accept{Ticket: found.Ticket, Tokens: prompt(128), Tables: [][]uint32{c.reader.blocksFor(128)}})
 			refusedWith(t, err, "used")
 		})
@@ -253,7 +254,7 @@ func TestFoundBeyondWhatIsPresent(t *testing.T) {
 	if n := c.reader.wrong(blocks, 128); n > 0 {
 		t.Errorf("%d bytes are wrong", n)
 	}
-	until(t, "nothing is left", c.quiet)
+	until.True(t, "nothing is left", c.quiet)
 	if n := c.there[0].transceiver.Metrics().Freed; n != 1 {
 		t.Errorf("%d offers of what is present were given back", n)
 	}
@@ -269,7 +270,7 @@ func TestFoundBeyondWhatIsPresentNoMore(t *testing.T) {
 		}
 		_, err = c.reader.Accept(soon(t), door.Accept{Ticket: found.Ticket, Tokens: prompt(128), Tables: [][]uint32{c.reader.blocksFor(128)}, Present: has})
 		refusedWith(t, err, door.CodeRequest)
-		until(t, "nothing is left", c.quiet)
+		until.True(t, "nothing is left", c.quiet)
 	}
 }
 
@@ -288,7 +289,7 @@ func TestFoundPartFails(t *testing.T) {
 			do(c, found)
 			id := c.accepts(t, found)
 			c.reader.only(t, id, door.Failed, door.Freed)
-			until(t, "nothing is left", c.quiet)
+			until.True(t, "nothing is left", c.quiet)
 		})
 	}
 }
@@ -325,7 +326,7 @@ func TestFoundPartIsRefused(t *testing.T) {
 			} else {
 				c.reader.only(t, id, door.Failed, door.Freed)
 			}
-			until(t, "nothing is left", c.quiet)
+			until.True(t, "nothing is left", c.quiet)
 		})
 	}
 }
@@ -342,14 +343,14 @@ func TestFoundIsNotWanted(t *testing.T) {
 	if err := c.reader.Cancel(soon(t), door.Cancel{Ticket: found.Ticket}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "nothing is left", c.quiet)
+	until.True(t, "nothing is left", c.quiet)
 	if err := c.reader.Cancel(soon(t), door.Cancel{Ticket: found.Ticket}); err != nil {
 		t.Errorf("once more: %v", err)
 	}
 	found = c.finds(t)
 	_, err := c.reader.Accept(soon(t), door.Accept{Ticket: found.Ticket, Tokens: prompt(127), Tables: [][]uint32{c.reader.blocksFor(127)}})
 	refusedWith(t, err, "request")
-	until(t, "nothing is left", c.quiet)
+	until.True(t, "nothing is left", c.quiet)
 }
 
 // What was found for an engine that is gone is given back, and so is what an engine
@@ -360,11 +361,11 @@ func TestFoundIsForgotten(t *testing.T) {
 	for range 64 {
 		c.finds(t)
 	}
-	until(t, "the oldest is given back", func() bool { return c.there[0].transceiver.Metrics().Offers == 64 })
+	until.True(t, "the oldest is given back", func() bool { return c.there[0].transceiver.Metrics().Offers == 64 })
 	_, err := c.reader.Accept(soon(t), door.Accept{Ticket: first.Ticket, Tokens: prompt(128), Tables: [][]uint32{c.reader.blocksFor(128)}})
 	refusedWith(t, err, "used")
 	c.reader.leave(t)
-	until(t, "nothing is left", c.quiet)
+	until.True(t, "nothing is left", c.quiet)
 	if n := c.offload.count(func() int { return len(c.offload.joined) }); n > 0 {
 		t.Errorf("%d engines have not left", n)
 	}
@@ -389,7 +390,7 @@ func TestFoundCannotBe(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, found, err)
 		}
 	}
-	until(t, "all but what has no ticket is given back", func() bool {
+	until.True(t, "all but what has no ticket is given back", func() bool {
 		return c.there[0].transceiver.Metrics().Offers == 0 && c.there[1].transceiver.Metrics().Offers <= 2
 	})
 }
@@ -419,7 +420,7 @@ func TestFindsAreBounded(t *testing.T) {
 			}
 		})
 	}
-	until(t, "all are under way", func() bool { return c.offload.count(func() int { return c.offload.finds }) == before+door.MaxFinds })
+	until.True(t, "all are under way", func() bool { return c.offload.count(func() int { return c.offload.finds }) == before+door.MaxFinds })
 	_, err = c.reader.Find(soon(t), door.Find{Tokens: prompt(150)})
 	refusedWith(t, err, "busy")
 	if err := c.reader.Cancel(soon(t), door.Cancel{Offered: agent.NewID()}); err != nil {
@@ -505,7 +506,7 @@ func TestRecordSaysWhoKeeps(t *testing.T) {
 		node   *node
 		tokens int
 	}{"reader": {c.here, 64}, "holder0": {c.there[0], 0}} {
-		until(t, id+" has its record", func() bool { _, there := at.node.record(t, id); return there })
+		until.True(t, id+" has its record", func() bool { _, there := at.node.record(t, id); return there })
 		if r, _ := at.node.record(t, id); r.CacheTokens != at.tokens {
 			t.Errorf("%s keeps pieces of %d tokens, want %d", id, r.CacheTokens, at.tokens)
 		}

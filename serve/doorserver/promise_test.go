@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/serve/door"
@@ -32,12 +33,13 @@ func TestPromiseIsKept(t *testing.T) {
 			accept := door.Accept{
 				Ticket: promised(id, p), Tokens: prompt(tokens), Tables: [][]uint32{destination}, Push: push, Deadline: time.Minute,
 			}
+			heard := p.transceiver.Metrics().MessagesHeard
 			for range 2 { // a repetition changes nothing
 				if got, err := to.Accept(soon(t), accept); err != nil || got != id {
 					t.Fatalf("accepted %x, %v", got, err)
 				}
 			}
-			time.Sleep(100 * time.Millisecond) // its ask is there, and waits
+			until.True(t, "its ask is there", func() bool { return p.transceiver.Metrics().MessagesHeard > heard })
 			from.fill(source, tokens)
 			if _, err := from.Offer(soon(t), door.Offer{Transfer: id, Tokens: prompt(tokens), Tables: [][]uint32{source}, Layers: len(model.Layers)}); err != nil {
 				t.Fatal(err)

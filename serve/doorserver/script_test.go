@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"meridian/internal/until"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
 	"meridian/serve/doorserver"
@@ -95,7 +96,7 @@ func TestScripts(t *testing.T) {
 				}
 			}
 			p.end()
-			until(t, "nothing is left", n.empty)
+			until.True(t, "nothing is left", n.empty)
 		})
 	}
 }

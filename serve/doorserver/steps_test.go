@@ -13,6 +13,7 @@ import (
 
 	"meridian/decide/block"
 	"meridian/decide/governor"
+	"meridian/internal/until"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
 	"meridian/serve/doorserver"
@@ -159,7 +160,7 @@ func TestStepsAreDecided(t *testing.T) {
 	}, nil); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "what was measured is heard", func() bool { return n.Metrics().StepsMeasured == 1 })
+	until.True(t, "what was measured is heard", func() bool { return n.Metrics().StepsMeasured == 1 })
 	long := strings.Repeat("x", 127) + "é" + strings.Repeat("x", 100)
 	d := decided(t, tell(t, wire, &doorpb.Step{
 		Number: 9, Running: 2, Waiting: 3, FreeBlocks: 4, Begun: []*doorpb.Begun{{Sequence: 5, Id: long, Tenant: long}},
@@ -177,7 +178,7 @@ func TestStepsAreDecided(t *testing.T) {
 	if begun.GetId() != long[:127] || begun.GetTenant() != long[:64] {
 		t.Errorf("the governor hears of %q of %q", begun.GetId(), begun.GetTenant())
 	}
-	until(t, "the decision is counted", func() bool { return n.Metrics().StepsDecided == 1 })
+	until.True(t, "the decision is counted", func() bool { return n.Metrics().StepsDecided == 1 })
 	m := n.Metrics()
 	if m.Governed != 1 || m.Measuring != 1 || m.Running != 2 || m.Waiting != 3 || m.FreeBlocks != 4 || m.StepsMeasured != 1 {
 		t.Errorf("%+v", m)
@@ -193,8 +194,8 @@ func TestStepsAreDecided(t *testing.T) {
 		t.Errorf("decided is %v", d)
 	}
 	_, _ = wire.Close(), measures.Close()
-	until(t, "the governor hears of the end", func() bool { return g.ended() == 2 })
-	until(t, "nothing is left", n.empty)
+	until.True(t, "the governor hears of the end", func() bool { return g.ended() == 2 })
+	until.True(t, "nothing is left", n.empty)
 	if m := n.Metrics(); m.Governed+m.Measuring != 0 || m.Running != 0 || m.Fenced != 0 {
 		t.Errorf("%+v", m)
 	}
@@ -252,7 +253,7 @@ func TestStepsThatCannotBe(t *testing.T) {
 		if f, err := wire.Read(door.MaxFrameBytes); err == nil {
 			t.Errorf("%d: %v came, and no end", i, f.Type)
 		}
-		until(t, "the governor hears of the end", func() bool { return g.ended() == i+1 })
+		until.True(t, "the governor hears of the end", func() bool { return g.ended() == i+1 })
 	}
 	if m := n.Metrics(); m.Serving != 1 || m.Fenced != 0 || m.StepsRefused != 26 {
 		t.Errorf("an engine suffers from its steps: %+v", m)
@@ -318,7 +319,7 @@ func TestDecisionsThatNobodyReads(t *testing.T) {
 		}
 		sent = number
 	}
-	until(t, "the governor hears of the end", func() bool { return g.ended() == 1 })
+	until.True(t, "the governor hears of the end", func() bool { return g.ended() == 1 })
 	for number := uint64(1); ; number++ {
 		f, err := wire.Read(door.MaxFrameBytes)
 		if err != nil {
@@ -339,13 +340,13 @@ func TestSchedulerKilled(t *testing.T) {
 	c := newCell(t, "tcp")
 	n := c.start("n", governed(g))
 	p := c.process("e", n, cut{1, 1, 16, 8, "LBHNC"}, func(o *puppetOptions) { o.Steps, o.LeavesAChild = true, true })
-	until(t, "it is governed", func() bool { return n.Metrics().Governed == 1 })
+	until.True(t, "it is governed", func() bool { return n.Metrics().Governed == 1 })
 	defer func() { _ = syscall.Kill(p.child, syscall.SIGKILL) }()
 	if m := n.Metrics(); m.Governed != 1 {
 		t.Errorf("%+v", m)
 	}
 	p.kill()
-	until(t, "the governor hears of the end", func() bool { return g.ended() == 1 })
+	until.True(t, "the governor hears of the end", func() bool { return g.ended() == 1 })
 }
 
 // An agent that stops lets the governor know.

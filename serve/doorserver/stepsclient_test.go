@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
 	"meridian/serve/doorserver"
@@ -40,7 +41,7 @@ func TestStepsOverTheDoor(t *testing.T) {
 		t.Error("an agent that stopped is there")
 	}
 	n = c.start("n", governed(g))
-	until(t, "it is governed again", s.Renewed)
+	until.True(t, "it is governed again", s.Renewed)
 	step(101)
 	if !s.Send(&doorpb.Step{Number: 102, Finished: []uint64{666}}) {
 		t.Error("the agent is there")
@@ -48,13 +49,13 @@ func TestStepsOverTheDoor(t *testing.T) {
 	if come := s.Take(time.Minute); come != nil {
 		t.Errorf("%v came", come)
 	}
-	until(t, "it is governed again", s.Renewed)
+	until.True(t, "it is governed again", s.Renewed)
 	step(103)
 	if m := n.Metrics(); m.Governed != 1 || m.Refused["request"] != 1 {
 		t.Errorf("%+v", m)
 	}
 	s.Close()
-	until(t, "the governor hears of every end", func() bool { return g.ended() == 3 })
+	until.True(t, "the governor hears of every end", func() bool { return g.ended() == 3 })
 }
 
 // BenchmarkStep is the way of a Step and its Decision, with the governor that agents have.

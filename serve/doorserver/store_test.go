@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
@@ -177,7 +178,7 @@ func TestStoreRequestsAreBounded(t *testing.T) {
 	if err != nil || codeOf(t, f) != door.CodeBusy || f.Request() != door.MaxStoreRequests+1 {
 		t.Errorf("%v, request %d", err, f.Request())
 	}
-	until(t, "all are under way", func() bool { return cache.read(&cache.waiting) == door.MaxStoreRequests })
+	until.True(t, "all are under way", func() bool { return cache.read(&cache.waiting) == door.MaxStoreRequests })
 	_ = wire.Socket().CloseWrite()
 	for err == nil {
 		_, err = wire.Read(door.MaxFrameBytes)
@@ -295,7 +296,7 @@ func TestStoreConnectionEndsAfterItsCopies(t *testing.T) {
 			if err := wire.Send(doorpb.FrameType_FRAME_TYPE_STORE, get, nil); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "it is under way", func() bool { return cache.read(&cache.waiting) == 1 })
+			until.True(t, "it is under way", func() bool { return cache.read(&cache.waiting) == 1 })
 			if err := end(n, wire); err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"unsafe"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/member/directory/memdir"
 	"meridian/member/trust"
@@ -63,18 +64,18 @@ func TestEngineIsKilledWhileItTakes(t *testing.T) {
 				t.Fatal(err)
 			}
 			decode.do(order{Do: "accept", Ticket: ticket, Tokens: tokens})
-			until(t, "the record is there", func() bool { _, there := d.record(t, "decode"); return there })
+			until.True(t, "the record is there", func() bool { _, there := d.record(t, "decode"); return there })
 			before, _ := d.record(t, "decode")
 			began := time.Now()
 			decode.kill()
-			until(t, "everything is fenced", func() bool { _, there := d.record(t, "decode"); return d.empty() && !there })
+			until.True(t, "everything is fenced", func() bool { _, there := d.record(t, "decode"); return d.empty() && !there })
 			if took := time.Since(began); took > 15*time.Second { // less than the lease of a hand-off
 				t.Errorf("the fence took %v", took)
 			}
 			// At once another comes, and takes what the first could not.
 			again := c.engine("decode", d, decodeCut)
 			from.Progress(id, len(model.Layers), 0)
-			until(t, "the offer is free for another", func() bool {
+			until.True(t, "the offer is free for another", func() bool {
 				_, err = again.Accept(soon(t), door.Accept{Ticket: ticket, Tokens: prompt(tokens), Tables: [][]uint32{again.blocksFor(tokens)}})
 				if err != nil {
 					t.Fatal(err)
@@ -86,7 +87,7 @@ func TestEngineIsKilledWhileItTakes(t *testing.T) {
 				t.Errorf("%d bytes are wrong", wrong)
 			}
 			from.hears(t, door.Freed, id)
-			until(t, "the record is of the new one", func() bool {
+			until.True(t, "the record is of the new one", func() bool {
 				after, there := d.record(t, "decode")
 				return there && after.Incarnation != before.Incarnation && after.Home == "d"
 			})
@@ -107,13 +108,13 @@ func TestEngineIsKilledWhileItGives(t *testing.T) {
 	if _, err := to.Accept(soon(t), door.Accept{Ticket: ticket, Tokens: prompt(tokens), Tables: [][]uint32{to.blocksFor(tokens)}}); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(20 * time.Millisecond) // let some of it move
+	until.True(t, "some of it has moved", func() bool { return d.agent.Metrics().Done > 0 })
 	prefill.kill()
 	if e := to.hears(t, door.Failed, id); e.Problem == nil || e.Problem.Code != "withdrawn" {
 		t.Errorf("%+v", e.Problem)
 	}
 	to.hears(t, door.Freed, id)
-	until(t, "nothing is left of it", p.empty)
+	until.True(t, "nothing is left of it", p.empty)
 }
 
 // The connections of a dead engine may live on in a child. The process is what
@@ -127,7 +128,7 @@ func TestProcessEndsAndItsConnectionsDoNot(t *testing.T) {
 	if err := syscall.Kill(dead.child, 0); err != nil {
 		t.Fatalf("the child is gone too: %v", err)
 	}
-	until(t, "nothing is left of it", n.empty)
+	until.True(t, "nothing is left of it", n.empty)
 }
 
 // Memory of another process that is no memfd.
@@ -140,12 +141,12 @@ func TestBorrowedMemory(t *testing.T) {
 	id := [16]byte(agent.NewID())
 	ticket := prefill.do(order{Do: "offer", ID: id[:], Tokens: tokens, Layers: len(model.Layers)}).Ticket
 	decode.do(order{Do: "accept", Ticket: ticket, Tokens: tokens})
-	until(t, "it is ready", func() bool { return d.transceiver.Metrics().Ready == 1 })
+	until.True(t, "it is ready", func() bool { return d.transceiver.Metrics().Ready == 1 })
 	if wrong := decode.do(order{Do: "wrong", Tokens: tokens}).Wrong; wrong != 0 {
 		t.Errorf("%d bytes are wrong", wrong)
 	}
 	decode.kill()
-	until(t, "nothing is left of it", d.empty)
+	until.True(t, "nothing is left of it", d.empty)
 }
 
 // An agent stops and another takes its place. The engine's client hears that all
@@ -236,7 +237,7 @@ func TestDirectoryIsAway(t *testing.T) {
 	from, to := c.engine("prefill", n, prefillCut), c.engine("decode", n, decodeCut)
 	handOver(t, from, to, 100, false)
 	n.directory.SetOutage(memdir.None)
-	until(t, "both are listed", func() bool {
+	until.True(t, "both are listed", func() bool {
 		_, one := n.record(t, "prefill")
 		_, other := n.record(t, "decode")
 		return one && other

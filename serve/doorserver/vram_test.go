@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/move/cuda"
 	"meridian/move/cuda/cudatest"
 	"meridian/move/mem"
@@ -136,7 +137,7 @@ func TestVRAMThroughTheDoor(t *testing.T) {
 			}
 			from.leave(t)
 			to.leave(t)
-			until(t, "both agents have closed what was lent", func() bool { return atP.Counts().Imports+atD.Counts().Imports == 0 })
+			until.True(t, "both agents have closed what was lent", func() bool { return atP.Counts().Imports+atD.Counts().Imports == 0 })
 		})
 	}
 }
@@ -161,7 +162,7 @@ func TestVRAMOfTheDead(t *testing.T) {
 		t.Fatal("the dead engine's memory is gone while the agent has it open")
 	}
 	from.leave(t)
-	until(t, "its memory is free", func() bool { return g.Taken(0) == left })
+	until.True(t, "its memory is free", func() bool { return g.Taken(0) == left })
 	if n := pool.Counts().Imports; n != len(to.sections) {
 		t.Errorf("%d imports are left of %d", n, len(to.sections))
 	}
@@ -216,5 +217,5 @@ func TestVRAMIsRefused(t *testing.T) {
 		t.Errorf("%d imports of one allocation", n)
 	}
 	wire.Close()
-	until(t, "what was lent is closed", func() bool { return pool.Counts().Imports == 0 })
+	until.True(t, "what was lent is closed", func() bool { return pool.Counts().Imports == 0 })
 }

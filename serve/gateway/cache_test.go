@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/until"
 	"meridian/serve/kvevents/kveventstest"
 	"meridian/serve/openai"
 )
@@ -21,16 +21,15 @@ func ids(n, from int) []uint32 {
 
 func (c *testCell) awaitCache(engine string, good func(cacheState) bool) {
 	c.t.Helper()
-	var last []EngineState
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
-		last = c.Engines()
-		for _, e := range last {
+	until.Well(c.t, "the cache of "+engine+" is as it should be", func() string {
+		all := c.Engines()
+		for _, e := range all {
 			if e.ID == engine && len(e.Caches) == 1 && good(e.Caches[0]) {
-				return
+				return ""
 			}
 		}
-	}
-	c.t.Fatalf("the cache of %s never came to that: %+v", engine, last)
+		return fmt.Sprintf("%+v", all)
+	})
 }
 
 func promptOf(tokens []uint32) string {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -318,12 +319,7 @@ func TestListedEnginesComeAndGo(t *testing.T) {
 
 func (c *testCell) until(what string, is func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); {
-		if time.Now().After(deadline) {
-			c.t.Fatalf("in vain waited until %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
+	until.True(c.t, what, is)
 }
 
 // Many streams at once, while engines break at every point: nobody gets a

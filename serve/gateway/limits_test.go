@@ -169,7 +169,6 @@ func TestDisconnectCancelsDownstream(t *testing.T) {
 				c.do(request)
 			}()
 			c.until("the engine works", func() bool { return test.busy(c) })
-			time.Sleep(10 * time.Millisecond)
 			left := time.Now()
 			leave()
 			c.until("the engine is told", func() bool { return test.canceled(c) == 1 })

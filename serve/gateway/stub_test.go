@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/trust"
 	"meridian/serve/openai"
 )
@@ -385,7 +386,7 @@ func (j *work) redeem(params map[string]any) bool {
 			j.s.t.Errorf("%s: a promise of %x in a leg of %x: %v", j.s.id, promise.ID, leg.ID, err)
 		}
 		ticket = fmt.Appendf(nil, "ticket of %s for %x", promise.Home, promise.ID)
-		if !j.s.shared.await(j.r.Context(), string(ticket)) {
+		if !j.s.shared.await(j.s.t, j.r.Context(), string(ticket)) {
 			return false
 		}
 	} else if params["extra"] == nil {
@@ -418,15 +419,12 @@ func (s *stubTickets) givenBack() []string {
 }
 
 // await waits for an offer, and tells whether it came.
-func (s *stubTickets) await(ctx context.Context, ticket string) bool {
-	for ctx.Err() == nil {
+func (s *stubTickets) await(t testing.TB, ctx context.Context, ticket string) (known bool) {
+	until.True(t, "an offer comes, or its client goes", func() bool {
 		s.mu.Lock()
-		_, known := s.used[ticket]
-		s.mu.Unlock()
-		if known {
-			return true
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return false
+		defer s.mu.Unlock()
+		_, known = s.used[ticket]
+		return known || ctx.Err() != nil
+	})
+	return known
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 )
 
 func vllmPython(t *testing.T) string {
@@ -121,17 +122,17 @@ func TestRealPublisher(t *testing.T) {
 	defer s.Close()
 	await := func(want int) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+		until.Well(t, "all batches come", func() string {
 			mu.Lock()
-			got, wrong := next, problem
-			mu.Unlock()
-			if wrong != "" || time.Now().After(deadline) {
-				t.Fatalf("%d of %d batches came: %s; %+v", got, want, wrong, s.Status())
+			defer mu.Unlock()
+			if problem != "" {
+				t.Fatal(problem)
 			}
-			if got == want {
-				return
+			if next != want {
+				return fmt.Sprintf("%d of %d, %+v", next, want, s.Status())
 			}
-		}
+			return ""
+		})
 	}
 	await(3000)
 	p.publish(50)

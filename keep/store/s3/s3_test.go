@@ -13,6 +13,7 @@ import (
 
 	"github.com/minio/minio-go/v7"
 
+	"meridian/internal/until"
 	"meridian/keep/store/tier"
 	"meridian/keep/store/tier/tiertest"
 )
@@ -65,11 +66,7 @@ func TestShared(t *testing.T) {
 	defer shut(t, b)
 	one := tiertest.Object(1, 50_000)
 	tiertest.Put(t, a, one)
-	for deadline := time.Now().Add(10 * time.Second); !b.Has([][]byte{one.Key})[0]; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the other does not find it")
-		}
-	}
+	until.True(t, "the other finds it", func() bool { return b.Has([][]byte{one.Key})[0] })
 	if got, err := tiertest.Get(t.Context(), b, one.Key); err != nil || !bytes.Equal(got.Payload, one.Payload) {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"go.uber.org/goleak"
 
 	"meridian/internal/require"
+	"meridian/internal/until"
 )
 
 var gateway string // where the server of these tests listens; "": there is none
@@ -121,17 +122,13 @@ func newServer(t *testing.T) *server {
 	t.Cleanup(http.DefaultTransport.(*http.Transport).CloseIdleConnections)
 	s.address = front.Listener.Addr().String()
 	client := s.client(t)
-	deadline := time.Now().Add(20 * time.Second)
-	for {
-		err := client.MakeBucket(context.Background(), s.bucket, minio.MakeBucketOptions{})
-		if err == nil {
-			return s
+	until.Well(t, "the S3 server answers", func() string {
+		if err := client.MakeBucket(t.Context(), s.bucket, minio.MakeBucketOptions{}); err != nil {
+			return err.Error()
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the S3 server does not answer: %v", err)
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
+		return ""
+	})
+	return s
 }
 
 // client is one that meddles.

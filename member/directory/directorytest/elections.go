@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/member/directory/election"
 )
@@ -41,7 +42,7 @@ func leads(e *election.Election) bool {
 
 func oneLeads(t *testing.T, w *World) {
 	first, network := contend(t, w, "first")
-	Await(t, eventually, "the first one leads", func() bool { return leads(first) })
+	until.True(t, "the first one leads", func() bool { return leads(first) })
 	second, _ := contend(t, w, "second")
 	follower, _ := contend(t, w, "")
 	seenBy := func(e *election.Election, name string) func() bool {
@@ -51,15 +52,15 @@ func oneLeads(t *testing.T, w *World) {
 		}
 	}
 	sees := func(name string) func() bool { return seenBy(follower, name) }
-	Await(t, eventually, "the follower sees the first", sees("first"))
-	Await(t, eventually, "the first sees itself", seenBy(first, "first"))
+	until.True(t, "the follower sees the first", sees("first"))
+	until.True(t, "the first sees itself", seenBy(first, "first"))
 	term, _ := first.Authority()
 	if l, _ := follower.Leader(); l.Term != term || leads(second) {
 		t.Errorf("the follower sees term %d, the first leads in %d; the second leads: %v", l.Term, term, leads(second))
 	}
 
 	network.Reach(Refused)
-	Await(t, eventually, "the follower sees the second", func() bool {
+	until.True(t, "the follower sees the second", func() bool {
 		if leads(second) && leads(first) {
 			t.Error("two have authority")
 		}
@@ -68,24 +69,24 @@ func oneLeads(t *testing.T, w *World) {
 	if l, _ := first.Leader(); leads(first) || l.Name != "first" {
 		t.Errorf("the first still leads: %v; cut off, it knows of %+v", leads(first), l)
 	}
-	Await(t, eventually, "the second leads", func() bool { return leads(second) })
+	until.True(t, "the second leads", func() bool { return leads(second) })
 	if later, _ := second.Authority(); later <= term {
 		t.Errorf("term %d after term %d", later, term)
 	}
 
 	network.Reach(Through)
-	Await(t, eventually, "the first follows", func() bool {
+	until.True(t, "the first follows", func() bool {
 		own, _ := first.Authority()
 		return own == 0 && seenBy(first, "second")()
 	})
 	if err := second.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	Await(t, eventually, "the first leads again", func() bool { return leads(first) })
+	until.True(t, "the first leads again", func() bool { return leads(first) })
 	if own, left := second.Authority(); own != 0 || left != 0 {
 		t.Errorf("closed, the second leads for %v in term %d", left, own)
 	}
-	Await(t, eventually, "the follower sees the first again", sees("first"))
+	until.True(t, "the follower sees the first again", sees("first"))
 	if _, err := election.Open(t.Context(), election.Options{Directory: network.Directory, Key: "not/a/key/"}); err == nil {
 		t.Error("an election without a name")
 	}

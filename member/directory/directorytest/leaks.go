@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 )
 
@@ -27,14 +28,20 @@ func closingLeavesNothing(t *testing.T, w *World) {
 		full = watch
 	}
 	churn(t, d, base, 2*directory.DefaultWatchQueue) // waits for a consumer that never comes
-	Await(t, eventually, "a full queue", func() bool { return len(full.Events()) == directory.DefaultWatchQueue })
+	until.True(t, "a full queue", func() bool { return len(full.Events()) == directory.DefaultWatchQueue })
 	if len(goroutines()) < len(before)+12 { // two leases, ten watches
 		t.Errorf("%d goroutines are too few to tell anything", len(goroutines()))
 	}
 	if err := d.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	Await(t, w.slack, "as quiet as before:\n"+strings.Join(goroutines(), "\n\n"), func() bool { return len(goroutines()) <= len(before) })
+	until.Within(w.slack).Well(t, "it is as quiet as before", func() string {
+		left := goroutines()
+		if len(left) <= len(before) {
+			return ""
+		}
+		return "there are\n" + strings.Join(left, "\n\n")
+	})
 }
 
 // goroutines are those that run in a directory or in what its alcoves use,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 )
 
@@ -50,7 +51,7 @@ func keptLeaseLivesOn(t *testing.T, w *World) {
 func renewed(t *testing.T, owner Client) {
 	t.Helper()
 	before := owner.Metrics().Renewals
-	Await(t, eventually, "renewed", func() bool { return owner.Metrics().Renewals > before })
+	until.True(t, "renewed", func() bool { return owner.Metrics().Renewals > before })
 }
 
 func deadOwnerVanishes(t *testing.T, w *World) {
@@ -60,11 +61,12 @@ func deadOwnerVanishes(t *testing.T, w *World) {
 	put(t, owner, directory.Entry{Key: base + "lasting"})
 	watcher := observe(t, w.client(t), base, 0).ready(t)
 	owner.Reach(Refused)
-	took := Await(t, lease.TTL()+w.slack, "seen dead", watcher.misses(base+"leased"))
-	if w.keepsTime() && took < lease.TTL()/3 { // it was renewed at most a third of its time before
+	refused := time.Now()
+	until.Within(lease.TTL()+w.slack).True(t, "seen dead", watcher.misses(base+"leased"))
+	if took := time.Since(refused); w.keepsTime() && took < lease.TTL()/3 { // it was renewed at most a third of its time before
 		t.Errorf("a lease of %v was seen dead after %v", lease.TTL(), took)
 	}
-	Await(t, eventually, "doubtful", func() bool { return lease.State() == directory.Doubtful })
+	until.True(t, "doubtful", func() bool { return lease.State() == directory.Doubtful })
 	if !watcher.sees(base+"lasting", nil)() {
 		t.Error("a record without a lease went too")
 	}
@@ -87,7 +89,7 @@ func revokedLeaseIsSeenAtOnce(t *testing.T, w *World) {
 	if err := lease.Revoke(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	Await(t, w.slack, "seen gone", func() bool { return len(watcher.Records()) == 0 })
+	until.Within(w.slack).True(t, "seen gone", func() bool { return len(watcher.Records()) == 0 })
 	gone := watcher.Heard(directory.Delete)
 	if len(gone) != 3 || gone[0].Revision != gone[2].Revision {
 		t.Errorf("one lease ended as %+v, want three deletions at one revision", gone)
@@ -111,7 +113,7 @@ func closingRevokes(t *testing.T, w *World) {
 	if err := owner.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	Await(t, w.slack, "seen gone", watcher.misses(base+"a"))
+	until.Within(w.slack).True(t, "seen gone", watcher.misses(base+"a"))
 }
 
 func backInTime(t *testing.T, w *World) {
@@ -133,7 +135,7 @@ func backInTime(t *testing.T, w *World) {
 func (w *World) expired(t *testing.T, owner Client, lease *directory.Lease, watcher *Observer, key string) {
 	t.Helper()
 	owner.Reach(Refused)
-	Await(t, lease.TTL()+w.slack, "seen dead", watcher.misses(key))
+	until.Within(lease.TTL()+w.slack).True(t, "seen dead", watcher.misses(key))
 }
 
 func backTooLate(t *testing.T, w *World) {
@@ -146,9 +148,9 @@ func backTooLate(t *testing.T, w *World) {
 	id := lease.ID()
 	w.expired(t, owner, lease, watcher, base+"a")
 	owner.Reach(Through)
-	Await(t, eventually, "put back", watcher.sees(base+"a", value("latest")))
-	Await(t, eventually, "put back", watcher.sees(base+"b", value("other")))
-	Await(t, eventually, "held", func() bool { return lease.State() == directory.Held })
+	until.True(t, "put back", watcher.sees(base+"a", value("latest")))
+	until.True(t, "put back", watcher.sees(base+"b", value("other")))
+	until.True(t, "held", func() bool { return lease.State() == directory.Held })
 	if lease.ID() == id || owner.Metrics().Restored == 0 {
 		t.Errorf("the lease is still %d, %+v", lease.ID(), owner.Metrics())
 	}
@@ -177,7 +179,7 @@ func givenUpStaysAway(t *testing.T, w *World) {
 		t.Errorf("a record that was moved from the lease went with it: %v", err)
 	}
 	owner.Reach(Through)
-	Await(t, eventually, "put back", watcher.sees(base+"kept", value("leased")))
+	until.True(t, "put back", watcher.sees(base+"kept", value("leased")))
 	time.Sleep(lease.TTL())
 	if names := list(t, other, base).Records; len(names) != 1 {
 		t.Errorf("put back were %+v, want only what the lease still answers for", names)
@@ -210,7 +212,7 @@ func putBackIsWhatWasThere(t *testing.T, w *World) {
 	watcher := observe(t, other, base, 0).ready(t)
 	w.expired(t, owner, lease, watcher, base+"last")
 	owner.Reach(Through)
-	Await(t, eventually, "put back", watcher.sees(base+"last", nil)) // the last of all keys
+	until.True(t, "put back", watcher.sees(base+"last", nil)) // the last of all keys
 	after := list(t, other, base).Records
 	if !slices.EqualFunc(before, after, func(a, b directory.Record) bool {
 		return a.Key == b.Key && string(a.Value) == string(b.Value) && (a.Lease == 0) == (b.Lease == 0)
@@ -240,7 +242,7 @@ func keyTaken(t *testing.T, w *World) {
 	}
 	_, err := owner.Put(t.Context(), directory.Entry{Key: base + "d", Lease: lease})
 	wantError(t, err, directory.ErrLeaseLost, "put")
-	Await(t, lease.TTL()+w.slack, "only the new incarnation", func() bool {
+	until.Within(lease.TTL()+w.slack).True(t, "only the new incarnation", func() bool {
 		s := list(t, other, base)
 		return len(s.Records) == 1 && string(s.Records[0].Value) == "new incarnation"
 	})
@@ -277,7 +279,7 @@ func writeMeetsExpiry(t *testing.T, w *World) {
 	w.expired(t, owner, lease, watcher, base+"a")
 	owner.Reach(Through)
 	var err error
-	Await(t, eventually, "written", func() bool {
+	until.True(t, "written", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), eventually)
 		defer cancel()
 		_, err = owner.Put(ctx, directory.Entry{Key: base + "a", Value: value("2"), Lease: lease})
@@ -286,7 +288,7 @@ func writeMeetsExpiry(t *testing.T, w *World) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	Await(t, eventually, "visible", watcher.sees(base+"a", value("2")))
+	until.True(t, "visible", watcher.sees(base+"a", value("2")))
 	if r, err := owner.Get(t.Context(), base+"a"); err != nil || r.Lease != lease.ID() || string(r.Value) != "2" {
 		t.Errorf("got %+v, %v, want 2 under lease %d", r, err, lease.ID())
 	}

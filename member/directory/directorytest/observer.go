@@ -5,24 +5,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 )
-
-// Await waits until done, which is asked again and again, and says how long it
-// took. The test fails when it takes longer than within.
-func Await(t testing.TB, within time.Duration, what string, done func() bool) time.Duration {
-	t.Helper()
-	began := time.Now()
-	for !done() {
-		if time.Since(began) > within {
-			t.Fatalf("after %v: not %s", within, what)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return time.Since(began)
-}
 
 // Observer is a watch with a memory. It ends with its test.
 type Observer struct {
@@ -94,7 +80,7 @@ func (o *Observer) Heard(kinds ...directory.EventKind) []directory.Event {
 // ready waits for the first full state.
 func (o *Observer) ready(t *testing.T) *Observer {
 	t.Helper()
-	Await(t, eventually, "a first resync", o.Known)
+	until.True(t, "a first resync", o.Known)
 	return o
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 )
 
@@ -23,7 +24,7 @@ func outageMeansUnknown(t *testing.T, w *World) {
 	put(t, d, directory.Entry{Key: base + "a", Value: value("1")})
 	watcher := observe(t, d, base, 0).ready(t)
 	w.Stop(t)
-	Await(t, eventually, "unknown", func() bool { return !watcher.Known() })
+	until.True(t, "unknown", func() bool { return !watcher.Known() })
 	if !watcher.sees(base+"a", value("1"))() || len(watcher.Heard(directory.Delete)) != 0 {
 		t.Error("what was known is gone")
 	}
@@ -38,12 +39,12 @@ func outageMeansUnknown(t *testing.T, w *World) {
 		t.Errorf("counted %+v", d.Metrics())
 	}
 	w.Start(t)
-	Await(t, eventually, "known again", watcher.Known)
+	until.True(t, "known again", watcher.Known)
 	if back := watcher.Heard(directory.Available); len(back) != 1 || len(back[0].Records) != 1 || back[0].Records[0].Key != base+"a" {
 		t.Errorf("it came back with %+v", back)
 	}
 	put(t, d, directory.Entry{Key: base + "b", Value: value("2")})
-	Await(t, eventually, "the next change", watcher.sees(base+"b", value("2")))
+	until.True(t, "the next change", watcher.sees(base+"b", value("2")))
 }
 
 func leasesOutlastOutages(t *testing.T, w *World) {
@@ -62,7 +63,7 @@ func leasesOutlastOutages(t *testing.T, w *World) {
 			t.Errorf("after %v away the lease went from %d to %d and is %v", away, id, lease.ID(), lease.State())
 		}
 	}
-	Await(t, eventually, "known again", watcher.Known)
+	until.True(t, "known again", watcher.Known)
 	if heard := watcher.Heard(directory.Put, directory.Delete); len(heard) != 0 || !watcher.sees(base+"a", value("1"))() {
 		t.Errorf("watchers heard %+v and believe in %+v", heard, watcher.Records())
 	}
@@ -79,13 +80,13 @@ func lostDataIsFilledAgain(t *testing.T, w *World) {
 	w.Stop(t)
 	w.Wipe(t)
 	w.Start(t)
-	Await(t, eventually, "seen gone", watcher.misses(base+"lasting"))
-	Await(t, eventually, "put back", watcher.sees(base+"leased", value("1")))
+	until.True(t, "seen gone", watcher.misses(base+"lasting"))
+	until.True(t, "put back", watcher.sees(base+"leased", value("1")))
 	if got, want := watcher.Records(), list(t, owner, base).Records; !slices.EqualFunc(got, want, sameRecord) {
 		t.Errorf("the watcher believes in %+v, the directory holds %+v", got, want)
 	}
 	put(t, owner, directory.Entry{Key: base + "nothing/new", Value: value("2")})
-	Await(t, eventually, "heard by who was quiet", quiet.sees(base+"nothing/new", value("2")))
+	until.True(t, "heard by who was quiet", quiet.sees(base+"nothing/new", value("2")))
 }
 
 func watchBeginsDuringOutage(t *testing.T, w *World) {
@@ -94,12 +95,12 @@ func watchBeginsDuringOutage(t *testing.T, w *World) {
 	w.Stop(t)
 	late := w.client(t)
 	watcher := observe(t, late, base, 0)
-	Await(t, eventually, "told of the outage", func() bool { return len(watcher.Heard(directory.Unavailable)) == 1 })
+	until.True(t, "told of the outage", func() bool { return len(watcher.Heard(directory.Unavailable)) == 1 })
 	_, err := late.Grant(t.Context(), directory.LeaseOptions{})
 	wantError(t, err, directory.ErrUnavailable, "grant")
 	w.Start(t)
-	Await(t, eventually, "available", func() bool { return len(watcher.Heard(directory.Available)) == 1 })
-	Await(t, eventually, "visible", watcher.sees(base+"a", value("1")))
+	until.True(t, "available", func() bool { return len(watcher.Heard(directory.Available)) == 1 })
+	until.True(t, "visible", watcher.sees(base+"a", value("1")))
 }
 
 // A directory that falls silent in the middle of everything keeps no caller

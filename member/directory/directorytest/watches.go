@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 )
 
@@ -35,7 +36,7 @@ func watchBeginsWithAll(t *testing.T, w *World) {
 	if err := d.Delete(t.Context(), base+"in/b", directory.Any); err != nil {
 		t.Fatal(err)
 	}
-	Await(t, eventually, "three events", func() bool {
+	until.True(t, "three events", func() bool {
 		return len(watcher.Heard(directory.Resync, directory.Put, directory.Delete)) >= 3
 	})
 	heard := watcher.Heard(directory.Resync, directory.Put, directory.Delete)
@@ -86,7 +87,7 @@ func watchResumes(t *testing.T, w *World) {
 	begin := list(t, d, base).Revision
 	watcher := observe(t, d, base, begin)
 	churn(t, d, base, changes)
-	Await(t, eventually, "all changes", func() bool { return len(watcher.Heard(directory.Put, directory.Delete)) >= changes })
+	until.True(t, "all changes", func() bool { return len(watcher.Heard(directory.Put, directory.Delete)) >= changes })
 	all := steps(watcher.Heard(directory.Put, directory.Delete, directory.Resync))
 	if len(all) != changes || !slices.IsSortedFunc(all, func(a, b step) int { return int(a.revision - b.revision) }) {
 		t.Fatalf("%d changes came as %d events: %+v", changes, len(all), all)
@@ -95,7 +96,7 @@ func watchResumes(t *testing.T, w *World) {
 	for from := 0; from < changes; from += 7 {
 		resumed := observe(t, late, base, all[from].revision)
 		want := all[from+1:]
-		Await(t, eventually, "the rest", func() bool { return len(resumed.Heard(directory.Put, directory.Delete, directory.Resync)) >= len(want) })
+		until.True(t, "the rest", func() bool { return len(resumed.Heard(directory.Put, directory.Delete, directory.Resync)) >= len(want) })
 		time.Sleep(20 * time.Millisecond) // for a repetition to show
 		if got := steps(resumed.Heard(directory.Put, directory.Delete, directory.Resync)); !slices.Equal(got, want) {
 			t.Errorf("resumed after %d: got %+v, want %+v", all[from].revision, got, want)
@@ -117,7 +118,7 @@ func watchEndsWithContext(t *testing.T, w *World) {
 	for range watch.Events() { // ends: the channel is closed
 	}
 	watch.Close() // and closing it again does nothing
-	Await(t, eventually, "forgotten", func() bool { return d.Metrics().Watches == 0 })
+	until.True(t, "forgotten", func() bool { return d.Metrics().Watches == 0 })
 }
 
 func slowWatcherHoldsUpNobody(t *testing.T, w *World) {
@@ -130,8 +131,8 @@ func slowWatcherHoldsUpNobody(t *testing.T, w *World) {
 	}
 	brisk := observe(t, d, base, begin)
 	churn(t, d, base, changes)
-	Await(t, eventually, "all changes", func() bool { return len(brisk.Heard(directory.Put, directory.Delete)) >= changes })
-	Await(t, eventually, "lapsed", func() bool { return d.Metrics().Lapses > 0 })
+	until.True(t, "all changes", func() bool { return len(brisk.Heard(directory.Put, directory.Delete)) >= changes })
+	until.True(t, "lapsed", func() bool { return d.Metrics().Lapses > 0 })
 	var late []directory.Event
 	for len(late) < changes {
 		select {
@@ -162,7 +163,7 @@ func largeRevisionArrivesWhole(t *testing.T, w *World) {
 	if err := lease.Revoke(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	Await(t, eventually, "a full queue", func() bool { return len(watch.Events()) == directory.DefaultWatchQueue })
+	until.True(t, "a full queue", func() bool { return len(watch.Events()) == directory.DefaultWatchQueue })
 	time.Sleep(50 * time.Millisecond) // the rest must not have found another way
 	gone := make(map[string]bool)
 	for len(gone) < records {
@@ -189,7 +190,7 @@ func forgottenRevisionResyncs(t *testing.T, w *World) {
 	w.Compact(t)
 	watcher := observe(t, d, base, begin).ready(t)
 	put(t, d, directory.Entry{Key: base + "new", Value: value("2")})
-	Await(t, eventually, "the next change", watcher.sees(base+"new", value("2")))
+	until.True(t, "the next change", watcher.sees(base+"new", value("2")))
 	heard := watcher.Heard(directory.Resync, directory.Put, directory.Delete)
 	if len(heard) != 2 || heard[0].Kind != directory.Resync || len(heard[0].Records) != 1 || heard[0].Records[0].Key != base+"stays" {
 		t.Errorf("heard %+v, want a resync with what stays, then the change", heard)
@@ -207,7 +208,7 @@ func sleeperMissesNothing(t *testing.T, w *World) {
 	var view directory.View
 	view.Apply(<-watch.Events())
 	churn(t, d, base, 4*directory.DefaultWatchQueue)
-	Await(t, eventually, "asleep", func() bool { return d.Metrics().Lapses > 0 })
+	until.True(t, "asleep", func() bool { return d.Metrics().Lapses > 0 })
 	if err := d.Delete(t.Context(), base+"doomed", directory.Any); err != nil {
 		t.Fatal(err)
 	}

@@ -100,8 +100,9 @@ func (c *cell) check() {
 
 // disturb does one thing that happens in a cell.
 func (c *cell) disturb() {
-	i := c.random.IntN(len(c.members))
-	switch c.random.IntN(12) {
+	i, what := c.random.IntN(len(c.members)), c.random.IntN(12)
+	c.t.Logf("%s: disturbance %d of candidate%d", time.Now().Format("15:04:05.000"), what, i)
+	switch what {
 	case 0, 1:
 		c.members[i].client.SetOutage(memdir.Outage(c.random.IntN(4)))
 	case 2, 3, 4:
@@ -176,6 +177,7 @@ func TestNoTwoLead(t *testing.T) {
 				}
 				c.run(100)
 				changes += len(c.leaders)
+				t.Logf("%d terms", len(c.leaders))
 			})
 		})
 	}

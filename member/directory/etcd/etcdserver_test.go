@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/member/directory/directorytest"
 	"meridian/member/directory/etcd"
@@ -148,20 +149,13 @@ func setStage(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	s.watcher = directorytest.Observe(t, client(t, embedded.Endpoint(s.dir)), "agents/")
-	s.await(t, "seen", s.known)
+	until.True(t, "seen", s.known)
 	return s
 }
 
 func (s *fixture) restart(t *testing.T) { s.server = start(t, serverDirectory, s.dir) }
 
-func (s *fixture) await(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	directorytest.Await(t, eventually, what, done)
-}
-
-func (s *fixture) known() bool {
-	return s.watcher.Known() && s.watcher.Sees("agents/a", "incarnation 1")
-}
+func (s *fixture) known() bool { return s.watcher.Known() && s.watcher.Sees("agents/a", "incarnation 1") }
 
 func TestServerKilledAndBackInTime(t *testing.T) {
 	t.Parallel()
@@ -172,7 +166,7 @@ func TestServerKilledAndBackInTime(t *testing.T) {
 		s.restart(t)
 		for range 2 {
 			before := s.owner.Metrics().Renewals
-			s.await(t, "renewed", func() bool { return s.owner.Metrics().Renewals > before })
+			until.True(t, "renewed", func() bool { return s.owner.Metrics().Renewals > before })
 		}
 	}
 	if s.lease.ID() != id || s.lease.State() != directory.Held {
@@ -184,7 +178,7 @@ func TestServerKilledAndBackInTime(t *testing.T) {
 	if _, err := s.owner.Put(t.Context(), directory.Entry{Key: "agents/b", Value: []byte("new")}); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "resumed", func() bool { return s.watcher.Sees("agents/b", "new") })
+	until.True(t, "resumed", func() bool { return s.watcher.Sees("agents/b", "new") })
 }
 
 // While the server is away, watchers keep what they know. When it is back the
@@ -201,19 +195,19 @@ func TestServerKilledAndAwayForLong(t *testing.T) {
 	if _, err := mortal.Create(t.Context(), directory.Entry{Key: "agents/mortal", Lease: lease}); err != nil {
 		t.Fatal(err)
 	}
-	s.await(t, "seen", func() bool { return s.watcher.Sees("agents/mortal", "") })
+	until.True(t, "seen", func() bool { return s.watcher.Sees("agents/mortal", "") })
 	s.server.kill()
 	network.set(directorytest.Refused) // dies while nobody can know
-	s.await(t, "unknown", func() bool { return !s.watcher.Known() })
-	s.await(t, "doubtful", func() bool { return s.lease.State() == directory.Doubtful && lease.State() == directory.Doubtful })
+	until.True(t, "unknown", func() bool { return !s.watcher.Known() })
+	until.True(t, "doubtful", func() bool { return s.lease.State() == directory.Doubtful && lease.State() == directory.Doubtful })
 	time.Sleep(s.lease.TTL() / 2)
 	if !s.watcher.Sees("agents/a", "incarnation 1") || !s.watcher.Sees("agents/mortal", "") || s.lease.State() != directory.Doubtful {
 		t.Errorf("during the outage the watcher believes in %+v and the lease is %v", s.watcher.Records(), s.lease.State())
 	}
 	s.restart(t)
-	s.await(t, "known again", s.known)
-	s.await(t, "seen dead", func() bool { return !s.watcher.Sees("agents/mortal", "") })
-	s.await(t, "held", func() bool { return s.lease.State() == directory.Held })
+	until.True(t, "known again", s.known)
+	until.True(t, "seen dead", func() bool { return !s.watcher.Sees("agents/mortal", "") })
+	until.True(t, "held", func() bool { return s.lease.State() == directory.Held })
 	for _, e := range s.watcher.Heard(directory.Delete) {
 		if e.Record.Key == "agents/a" {
 			t.Errorf("the living were buried: %+v", e)
@@ -231,8 +225,8 @@ func TestServerKilledAndItsDataLost(t *testing.T) {
 	}
 	time.Sleep(s.lease.TTL())
 	s.restart(t)
-	s.await(t, "registered again", func() bool { return s.lease.ID() != id && s.lease.State() == directory.Held })
-	s.await(t, "known again", s.known)
+	until.True(t, "registered again", func() bool { return s.lease.ID() != id && s.lease.State() == directory.Held })
+	until.True(t, "known again", s.known)
 }
 
 func TestOwnerKilledAndOwnerLeaving(t *testing.T) {
@@ -242,12 +236,12 @@ func TestOwnerKilledAndOwnerLeaving(t *testing.T) {
 	gone := func() bool { return !seen() }
 
 	owner := start(t, ownerOfALease, ttl.String()+" "+embedded.Endpoint(s.dir))
-	s.await(t, "seen", seen)
+	until.True(t, "seen", seen)
 	owner.kill()
-	s.await(t, "seen dead", gone)
+	until.True(t, "seen dead", gone)
 
 	owner = start(t, ownerOfALease, "10m "+embedded.Endpoint(s.dir)) // too long to be waited for
-	s.await(t, "seen", seen)
+	until.True(t, "seen", seen)
 	owner.in.Close()
-	s.await(t, "seen leaving", gone)
+	until.True(t, "seen leaving", gone)
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/member/directory"
 	"meridian/member/directory/directorytest"
 	"meridian/member/directory/memdir"
@@ -72,13 +73,13 @@ func TestLeaseFollowsTheClock(t *testing.T) {
 		t.Fatal(err)
 	}
 	for round := range uint64(5) {
-		directorytest.Await(t, time.Minute, "waiting for its time", func() bool { return clock.Timers() == 2 }) // and the store's
+		until.True(t, "waiting for its time", func() bool { return clock.Timers() == 2 }) // and the store's
 		clock.Advance(2*time.Second - 1)
 		if got := owner.Metrics().Renewals; got != round {
 			t.Fatalf("renewed %d times before its time, want %d", got, round)
 		}
 		clock.Advance(1)
-		directorytest.Await(t, time.Minute, "renewed", func() bool { return owner.Metrics().Renewals == round+1 })
+		until.True(t, "renewed", func() bool { return owner.Metrics().Renewals == round+1 })
 	}
 	owner.SetOutage(memdir.Refused)
 	clock.Advance(6*time.Second - 1)
@@ -144,9 +145,9 @@ func TestOneRevisionLargerThanTheHistory(t *testing.T) {
 		}
 	}
 	watcher := directorytest.Observe(t, c, "a/")
-	directorytest.Await(t, time.Minute, "watching", func() bool { return len(watcher.Records()) == 100 })
+	until.True(t, "watching", func() bool { return len(watcher.Records()) == 100 })
 	if err := lease.Revoke(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	directorytest.Await(t, time.Minute, "empty", func() bool { return len(watcher.Records()) == 0 })
+	until.True(t, "empty", func() bool { return len(watcher.Records()) == 0 })
 }

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/fabric"
 	"meridian/move/mem"
@@ -110,11 +111,7 @@ func (s *fixture) bounded(what string, call func(context.Context) error) error {
 
 func (s *fixture) eventually(what string, holds func() bool) {
 	s.Helper()
-	for give := time.Now().Add(s.o.Patience); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(give) {
-			s.Fatalf("%s: not within %v", what, s.o.Patience)
-		}
-	}
+	until.Within(s.o.Patience).True(s, what, holds)
 }
 
 // pause waits for a random while, between nothing and longer than a heavy

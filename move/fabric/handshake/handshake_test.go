@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/move/fabric"
@@ -172,7 +173,11 @@ func TestStrangersAreBounded(t *testing.T) {
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
-	time.Sleep(50 * time.Millisecond) // until the door has them
+	until.True(t, "the door has them", func() bool {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return len(d.strangers) == len(silent)
+	})
 	if err := call(t, d); err != nil {
 		t.Errorf("a newcomer among silent strangers: %v", err)
 	}

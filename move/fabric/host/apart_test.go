@@ -46,7 +46,7 @@ func TestSuiteApart(t *testing.T) {
 		"both": {NearSection: engines, FarSection: engines}, "near": {NearSection: engines},
 	} {
 		t.Run(name, func(t *testing.T) {
-			all := suite(Options{Workers: 2})
+			all := suite(t, Options{Workers: 2})
 			all.Brief, all.NearSection, all.FarSection = true, o.NearSection, o.FarSection
 			fabrictest.Run(t, all)
 		})

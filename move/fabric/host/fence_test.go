@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/move/fabric"
 )
 
@@ -159,9 +160,5 @@ func TestLoansAreGivenBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for give := time.Now().Add(time.Minute); loans() > 0; time.Sleep(time.Millisecond) {
-		if time.Now().After(give) {
-			t.Fatalf("%d loans were not given back", loans())
-		}
-	}
+	until.True(t, "all loans are given back", func() bool { return loans() == 0 })
 }

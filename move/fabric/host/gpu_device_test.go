@@ -145,7 +145,7 @@ func TestGPUSuiteOnDevice(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	o := sharing(t, pool, list[0].UUID).lentSuite(engine)
+	o := sharing(t, pool, list[0].UUID).lentSuite(t, engine)
 	t.Run("both", func(t *testing.T) { fabrictest.Run(t, o) })
 	o.FarSection = nil // host memory
 	t.Run("near", func(t *testing.T) { fabrictest.Run(t, o) })

@@ -30,8 +30,8 @@ func (g *gpus) lent(process int, by lender) func(t testing.TB, sizeBytes uint64)
 }
 
 // lentSuite is the suite with GPU memory that an engine lends to both agents.
-func (g *gpus) lentSuite(by lender) fabrictest.Options {
-	o := g.suite(Options{Workers: 2})
+func (g *gpus) lentSuite(t testing.TB, by lender) fabrictest.Options {
+	o := g.suite(t, Options{Workers: 2})
 	o.Brief = true
 	o.NearSection, o.FarSection = g.lent(0, by), g.lent(1, by)
 	return o
@@ -68,7 +68,7 @@ func TestGPUSuiteLent(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(engine.Kill)
-	fabrictest.Run(t, shared.lentSuite(modelLender{d}))
+	fabrictest.Run(t, shared.lentSuite(t, modelLender{d}))
 }
 
 type modelLender struct{ device *cuda.Device }

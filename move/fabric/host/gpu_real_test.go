@@ -16,7 +16,7 @@ func TestRealSuiteGPUAndHost(t *testing.T) {
 		for _, p := range g.processes {
 			p.Unregistered = unregistered
 		}
-		o := g.suite(Options{Workers: 2})
+		o := g.suite(t, Options{Workers: 2})
 		o.Brief = true
 		o.NearSection = g.section(0, 0)
 		fabrictest.Run(t, o)

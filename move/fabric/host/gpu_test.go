@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/move/cuda"
 	"meridian/move/cuda/cudatest"
 	"meridian/move/fabric"
@@ -96,21 +98,21 @@ func (g *gpus) section(process, device int) func(t testing.TB, sizeBytes uint64)
 }
 
 // suite is the suite of fabrics whose agents are the two processes.
-func (g *gpus) suite(o Options) fabrictest.Options {
-	s := suite(o)
+func (g *gpus) suite(t testing.TB, o Options) fabrictest.Options {
+	s := suite(t, o)
 	s.Open = func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
 		o := o
 		if o.GPUs = g.pools[0]; self.Name != "near" {
 			o.GPUs = g.pools[1]
 		}
-		return suite(o).Open(t, self, events, guard)
+		return suite(t, o).Open(t, self, events, guard)
 	}
 	return s
 }
 
 func TestSuiteGPU(t *testing.T) {
 	g := newGPUs(t, 1)
-	o := g.suite(Options{Workers: 2})
+	o := g.suite(t, Options{Workers: 2})
 	o.Brief = true
 	o.NearSection, o.FarSection = g.section(0, 0), g.section(1, 0)
 	fabrictest.Run(t, o)
@@ -253,9 +255,7 @@ func TestGPUHangs(t *testing.T) {
 	fill(t, far, 1)
 	resume := g.processes[0].Hang()
 	stuck := post(t, l, fabric.Read, of(2, 1, 1<<20, 0), of(2, 1, 1<<20, 0))
-	for g.busy(a) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "the GPU has it", func() bool { return g.busy(a) > 0 })
 	brief := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		t.Cleanup(cancel)
@@ -279,7 +279,7 @@ func TestGPUHangs(t *testing.T) {
 	}
 	fill(t, near, 9)
 	before := contents(t, near)
-	time.Sleep(20 * time.Millisecond)
+	until.True(t, "the GPU has nothing", func() bool { return g.busy(a) == 0 })
 	if !bytes.Equal(before, contents(t, near)) {
 		t.Error("memory changed after the cancel: wrong bytes")
 	}
@@ -297,9 +297,7 @@ func TestGPUHangsOnHostMemory(t *testing.T) {
 	before := g.processes[0].Open()
 	resume := g.processes[0].Hang()
 	stuck := post(t, l, fabric.Read, dense(1<<20, 7), of(2, 1, 1<<20, 0))
-	for g.busy(a) == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "the GPU has it", func() bool { return g.busy(a) > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := a.Deregister(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
@@ -312,11 +310,12 @@ func TestGPUHangsOnHostMemory(t *testing.T) {
 	if err := stuck.Await(t.Context()); err == nil {
 		t.Error("a transfer into memory that was fenced went well")
 	}
-	for deadline := time.Now().Add(10 * time.Second); g.processes[0].Open() > before; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("the GPU still sees memory that was fenced: %d mappings and contexts, %d before", g.processes[0].Open(), before)
+	until.Well(t, "the GPU sees no memory that was fenced", func() string {
+		if open := g.processes[0].Open(); open > before {
+			return fmt.Sprintf("%d mappings and contexts, %d before", open, before)
 		}
-	}
+		return ""
+	})
 	if err := a.memory.Close(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/fabric"
 	"meridian/move/fabric/fabrictest"
@@ -34,7 +35,7 @@ func socketDir(t testing.TB) string {
 	return dir
 }
 
-func suite(o Options) fabrictest.Options {
+func suite(t testing.TB, o Options) fabrictest.Options {
 	return fabrictest.Options{
 		Open: func(t testing.TB, self fabric.Peer, events fabric.Events, guard fabric.Guard) fabric.Fabric {
 			o := o
@@ -49,9 +50,9 @@ func suite(o Options) fabrictest.Options {
 		Stall: func(near, far fabric.Fabric) func() {
 			var resume []func()
 			for _, f := range []*Fabric{near.(*Fabric), far.(*Fabric)} {
-				resume = append(resume, f.pool.occupy())
+				resume = append(resume, f.pool.occupy(t))
 				if f.gpu != nil {
-					resume = append(resume, f.gpu.copiers.occupy())
+					resume = append(resume, f.gpu.copiers.occupy(t))
 				}
 			}
 			return func() {
@@ -72,19 +73,17 @@ func (f *Fabric) die() {
 }
 
 // occupy takes every copier.
-func (p *pool) occupy() (resume func()) {
+func (p *pool) occupy(t until.Failer) (resume func()) {
+	t.Helper()
 	var taken []copier
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(taken) < p.copiers {
-		if len(p.idle) > 0 {
-			taken = append(taken, p.takeCopier())
-			continue
-		}
-		p.mu.Unlock()
-		time.Sleep(time.Millisecond)
+	until.True(t, "every copier is idle", func() bool {
 		p.mu.Lock()
-	}
+		defer p.mu.Unlock()
+		for len(p.idle) > 0 {
+			taken = append(taken, p.takeCopier())
+		}
+		return len(taken) == p.copiers
+	})
 	return func() {
 		for _, h := range taken {
 			p.giveCopier(h)
@@ -93,14 +92,14 @@ func (p *pool) occupy() (resume func()) {
 }
 
 func TestSuite(t *testing.T) {
-	o := suite(Options{Workers: 2})
+	o := suite(t, Options{Workers: 2})
 	o.Sums = true
 	fabrictest.Run(t, o)
 }
 
 // More copiers than cores: the same promises.
 func TestSuiteManyWorkers(t *testing.T) {
-	o := suite(Options{Workers: 8})
+	o := suite(t, Options{Workers: 8})
 	o.Brief = true
 	fabrictest.Run(t, o)
 }

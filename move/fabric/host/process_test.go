@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/fabric"
 	"meridian/move/mem"
@@ -199,16 +200,12 @@ func TestPosterIsKilled(t *testing.T) {
 		if err := c.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		for give := time.Now().Add(time.Minute); len(a.everyStream()) > 0 || a.memory.References() > 0; time.Sleep(time.Millisecond) {
-			if time.Now().After(give) {
-				t.Fatal("memory is still in use though the poster is dead")
-			}
-		}
+		until.True(t, "memory is in use no more, since the poster is dead", func() bool { return len(a.everyStream()) == 0 && a.memory.References() == 0 })
 		for len(a.events.notes) > 0 {
 			<-a.events.notes
 		}
 		clear(a.memory.Bytes(0, processBytes))
-		time.Sleep(5 * time.Millisecond)
+		a.pool.occupy(t)() // a copier that is not quiet yet would write until then
 		if got := bytes.Count(a.memory.Bytes(0, processBytes), []byte{7}); got > 0 {
 			t.Fatalf("%d bytes came after the poster was dead", got)
 		}

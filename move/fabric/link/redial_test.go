@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/move/fabric"
 )
 
@@ -99,9 +100,7 @@ func TestWaitingForAnAttempt(t *testing.T) {
 			t.Errorf("connected after Close: %v", err)
 		}
 	})
-	for r.dials.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "it dials", func() bool { return r.dials.Load() > 0 })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := r.Connected(ctx); !errors.Is(err, fabric.ErrPeerGone) || r.dials.Load() != 1 {
@@ -126,13 +125,12 @@ func TestAttemptsGoOn(t *testing.T) {
 		}
 	}
 	r.fail.Store(nil)
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
-		if _, err := r.Connected(t.Context()); err == nil {
-			break
-		} else if time.Since(start) > time.Minute {
-			t.Fatal(err)
+	until.Well(t, "it is connected", func() string {
+		if _, err := r.Connected(t.Context()); err != nil {
+			return err.Error()
 		}
-	}
+		return ""
+	})
 }
 
 // Callers whose deadlines are shorter than the pause between attempts do not keep

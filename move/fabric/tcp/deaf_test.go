@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/move/fabric"
 	"meridian/move/fabric/handshake"
 	"meridian/move/mem"
@@ -90,14 +91,19 @@ func TestPongsDoNotPileUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.(*connection).streams[0]
-	for deadline := time.Now().Add(500 * time.Millisecond); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	heard := 0
+	until.True(t, "pings were heard, again and again", func() bool {
 		s.sender.mu.Lock()
 		waiting := len(s.control)
 		s.sender.mu.Unlock()
 		if waiting > 10*mrdn.PrefixSize {
 			t.Fatalf("%d bytes of pongs wait", waiting)
 		}
-	}
+		if ask, _ := s.socket.silence.Check(); !ask {
+			heard++
+		}
+		return heard == 30
+	})
 }
 
 // What waits for a peer that reads nothing is bounded: requests by a refusal,

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/checksum"
 	"meridian/move/fabric"
@@ -134,7 +135,7 @@ func TestGathersAhead(t *testing.T) {
 	const size = 3*stagedBytes + 5000
 	s := newSending(t, size)
 	_, release := s.post(t, 1, 0, size)
-	eventually(t, "the second chunk is not gathered while the first one leaves", func() bool { return s.gpu.launches.Load() == 2 })
+	until.True(t, "the second chunk is gathered while the first one leaves", func() bool { return s.gpu.launches.Load() == 2 })
 	var got []byte
 	for n := int64(1); len(got) < size; n++ {
 		handle, payload := s.chunk(t)
@@ -160,7 +161,7 @@ func TestGathersAheadInTurn(t *testing.T) {
 	const size = 2 * stagedBytes
 	s := newSending(t, 2*size)
 	_, first := s.post(t, 1, 0, size)
-	eventually(t, "nothing is gathered", func() bool { return s.gpu.launches.Load() == 2 })
+	until.True(t, "something is gathered", func() bool { return s.gpu.launches.Load() == 2 })
 	_, second := s.post(t, 2, size, size)
 	got := map[uint32][]byte{}
 	for range 4 {
@@ -211,7 +212,7 @@ func TestStoppedWhileGatheringAhead(t *testing.T) {
 		t.Error(err)
 	}
 	release()
-	eventually(t, "references are left", func() bool { return s.memory.References() == 0 })
+	until.True(t, "no references are left", func() bool { return s.memory.References() == 0 })
 }
 
 // A stream that is closed has ended when the GPU has gathered what it was at.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/fabric"
 	"meridian/move/fabric/handshake"
@@ -73,11 +74,7 @@ func (g *grantee) ends() {
 	if _, err := io.Copy(io.Discard, g); isTimeout(err) {
 		g.Error("the link goes on")
 	}
-	for start := time.Now(); g.arena.References() != 0; time.Sleep(time.Millisecond) {
-		if time.Since(start) > time.Minute {
-			g.Fatalf("%d references are left", g.arena.References())
-		}
-	}
+	until.True(g, "no references are left", func() bool { return g.arena.References() == 0 })
 }
 
 // A handle names one part at a time: a second part of the same handle would

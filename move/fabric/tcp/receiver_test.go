@@ -3,7 +3,8 @@ package tcp
 import (
 	"net"
 	"testing"
-	"time"
+
+	"meridian/internal/until"
 )
 
 // A stream that waits until another of its link has read a large frame is not silent.
@@ -37,17 +38,18 @@ func TestWaitingForALargeFrameIsNoSilence(t *testing.T) {
 		}
 		done <- err
 	}()
-	began := time.Now()
-	for quiet := 0; quiet < 10; time.Sleep(time.Millisecond) { // until it waits, and then for longer than any peer may be silent
+	quiet := 0
+	until.True(t, "it waits, and then for longer than any peer may be silent", func() bool {
 		ask, dead := s.socket.silence.Check()
-		if dead || time.Since(began) > time.Minute {
+		if dead {
 			t.Fatal("its peer counts as silent while it waits")
 		}
 		if quiet++; ask {
 			quiet = 0
 			s.socket.silence.Received()
 		}
-	}
+		return quiet == 10
+	})
 	s.limits.large <- nil
 	if err := <-done; err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/checksum"
 	"meridian/move/fabric"
@@ -57,11 +58,7 @@ func FuzzStream(f *testing.F) {
 		if _, err := io.Copy(io.Discard, conn); isTimeout(err) {
 			t.Fatal("the stream never ended")
 		}
-		for start := time.Now(); arena.References() != 0; time.Sleep(time.Millisecond) {
-			if time.Since(start) > time.Minute {
-				t.Fatalf("%d references are left", arena.References())
-			}
-		}
+		until.True(t, "no references are left", func() bool { return arena.References() == 0 })
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/cuda"
 	"meridian/move/cuda/cudatest"
@@ -38,16 +39,7 @@ func (g *gpu) hangIn(kernels int64) { g.hangAt.Store(g.launches.Load() + kernels
 // awaitHung waits until a kernel hangs.
 func (g *gpu) awaitHung(t *testing.T) {
 	t.Helper()
-	eventually(t, "no kernel hangs", func() bool { return g.Waiting() > 0 })
-}
-
-func eventually(t *testing.T, not string, holds func() bool) {
-	t.Helper()
-	for start := time.Now(); !holds(); time.Sleep(time.Millisecond) {
-		if time.Since(start) > time.Minute {
-			t.Fatal(not)
-		}
-	}
+	until.True(t, "a kernel hangs", func() bool { return g.Waiting() > 0 })
 }
 
 // newGPU is a pool of one GPU that has opened all that it keeps, and how to make memory
@@ -223,7 +215,7 @@ func TestHungDestination(t *testing.T) {
 	if err := h.memory[0].WriteAt(want, 0); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(20 * time.Millisecond)
+	until.True(t, "no kernel waits", func() bool { return h.processes[0].Waiting() == 0 })
 	if err := h.memory[0].ReadAt(got, 0); err != nil || !bytes.Equal(got, want) {
 		t.Errorf("memory changed after the cancel: wrong bytes, %v", err)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"meridian/internal/until"
 	"meridian/kv"
 	"meridian/move/fabric"
 )
@@ -102,9 +103,7 @@ func TestStopBeforeAWorkerComes(t *testing.T) {
 func TestStopWhileRunning(t *testing.T) {
 	c := open(t, Options{Workers: 1})
 	transfer := post(t, c, 1, untilStopped)
-	for state, _ := transfer.Status(); state != fabric.Submitting; state, _ = transfer.Status() {
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "it runs", func() bool { state, _ := transfer.Status(); return state == fabric.Submitting })
 	first := errors.New("first")
 	all := func(*Task) bool { return true }
 	c.find(all)[0].Stop(first)
@@ -124,9 +123,7 @@ func TestFenceGivesUpWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	all := func(*Task) bool { return true }
-	for transferring := false; !transferring; transferring = c.find(all)[0].isRunning() {
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "it runs", func() bool { return c.find(all)[0].isRunning() })
 	if err := c.Fence(ctx, fabric.ErrCancelled, all); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a fence that is not up said %v", err)
 	}
@@ -250,9 +247,7 @@ func TestDrain(t *testing.T) {
 func TestCloseStopsEverything(t *testing.T) {
 	c := open(t, Options{Workers: 1})
 	running := post(t, c, 1, untilStopped)
-	for state, _ := running.Status(); state != fabric.Submitting; state, _ = running.Status() {
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "it runs", func() bool { state, _ := running.Status(); return state == fabric.Submitting })
 	waiting := post(t, c, 2, done)
 	if err := c.Close(t.Context()); err != nil {
 		t.Fatal(err)

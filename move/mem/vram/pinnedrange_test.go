@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
+	"meridian/internal/until"
 	"meridian/move/cuda"
 	"meridian/move/cuda/cudatest"
 	"meridian/move/mem"
@@ -32,16 +32,6 @@ func newArena(t *testing.T) (*mem.Arena, []byte) {
 
 func never(t *testing.T) func(error) { return func(err error) { t.Error(err) } }
 
-// until waits for what another goroutine does.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
 // Memory of our own is pinned when GPU memory is first lent, or at once where some is;
 // until then no GPU is touched.
 func TestOwnHostMemoryIsPinned(t *testing.T) {
@@ -60,10 +50,10 @@ func TestOwnHostMemoryIsPinned(t *testing.T) {
 	}
 	s, err := pool.Import(lent)
 	check(t, err)
-	until(t, "what was there is pinned", func() bool { return pool.Counts().Pinned == 1 })
+	until.True(t, "what was there is pinned", func() bool { return pool.Counts().Pinned == 1 })
 	second, more := newArena(t)
 	late := pool.Pin(more, never(t))
-	until(t, "what came later is pinned", func() bool { return pool.Counts().Pinned == 2 })
+	until.True(t, "what came later is pinned", func() bool { return pool.Counts().Pinned == 2 })
 	again, err := vram.Of(s).Device.Register(bytes, false) // as a fabric does
 	check(t, err)
 	if again.At() != cuda.Pointer(first.Base()) {

@@ -22,6 +22,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/engine"
+	"meridian/internal/until"
 	"meridian/prove/bench/record"
 	"meridian/prove/replay/workload"
 	"meridian/serve/gateway"
@@ -210,9 +211,7 @@ func throughGateway(t *testing.T, o Options, source workload.Source) (*Report, [
 	if o.Completions {
 		calibration = 0
 	}
-	for deadline := time.Now().Add(time.Minute); taken.Load() < int64(report.Complete+calibration) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-	}
+	until.True(t, "all requests are recorded", func() bool { return taken.Load() >= int64(report.Complete+calibration) })
 	stop()
 	if err := <-done; err != nil || summary.LeftOut+int(summary.Lost)+summary.Late != 0 {
 		t.Fatalf("%v, %+v", err, summary)

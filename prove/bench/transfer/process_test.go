@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/internal/until"
 	"meridian/prove/bench"
 )
 
@@ -198,11 +199,7 @@ func TestNoOrphans(t *testing.T) {
 	}
 	_ = parent.Wait()
 	for _, pid := range children {
-		for start := time.Now(); running(pid); time.Sleep(5 * time.Millisecond) {
-			if time.Since(start) > time.Minute {
-				t.Fatalf("process %d outlived its parent", pid)
-			}
-		}
+		until.True(t, fmt.Sprintf("process %d ends with its parent", pid), func() bool { return !running(pid) })
 	}
 }
 

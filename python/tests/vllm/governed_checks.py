@@ -17,6 +17,7 @@ from asking import completion, post
 from budget_checks import END, REASONING, START
 from fakeagent import FakeAgent
 from servers import Server
+from waiting import until
 
 from meridian.door import _messages
 from meridian.door._frames import frame
@@ -126,9 +127,16 @@ def all_of(server: Server) -> list[list[int]]:
     """Eight requests: those that take long come first."""
     with ThreadPoolExecutor(8) as pool:
         asked = [pool.submit(ask, server, number) for number in (0, 2, 4, 6)]
-        time.sleep(0.2)
+        until_begun(server, 4)
         asked += [pool.submit(ask, server, number) for number in (1, 3, 5, 7)]
         return [one.result() for one in asked]
+
+
+def until_begun(server: Server, requests: int) -> None:
+    def known() -> float:
+        return server.metric("vllm:num_requests_running") + server.metric("vllm:num_requests_waiting")
+
+    until(f"{requests} requests have begun", lambda: known() >= requests, said=known)
 
 
 def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
@@ -164,7 +172,7 @@ def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
         # Its end is nobody else's.
         with ThreadPoolExecutor(1) as pool:
             rest = pool.submit(all_of, server)
-            time.sleep(0.3)
+            until_begun(server, 4)
             agent.close()
             answers = rest.result()
             assert [len(a) for a in answers] == [len(a) for a in alone] and (not same or answers == alone)
@@ -179,8 +187,6 @@ def check_forced(server: Server, governor: ShortFirst) -> None:
     """A thought that the worker ends is told once, with its reason."""
     assert not governor.forced, "no thought was as long as its cap"
     post(server.port, completion([*range(10, 40), START], 30, vllm_xargs={"meridian_max_think_tokens": 9}))
-    end = time.monotonic() + 10
-    while not governor.forced and time.monotonic() < end:
-        time.sleep(0.01)
+    until("an end is told", lambda: governor.forced, 10)
     hard_cap = _messages.Step.DESCRIPTOR.fields_by_name["forced_for"].enum_type
     assert [why for _, why in governor.forced] == [hard_cap.values_by_name["FORCE_REASON_HARD_CAP"].number]

@@ -13,7 +13,7 @@ import random
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from gpu_servers import GPUServer, OtherLayout, require_vllm_on_gpu
 from oracle import Case
 from pairs import Cell, Side, assert_nothing_held, have_offered
 from servers import Server, wait_all_ready
+from waiting import until
 
 BLOCK, LARGER = 16, 32
 """Tokens in a block of most servers, and of one."""
@@ -131,13 +132,6 @@ def handed_over(server: Server) -> float:
 
 def failed(server: Server) -> float:
     return server.metric("vllm:meridian_handoffs_failed_total")
-
-
-def until(what: str, true: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"not within {seconds:g} s: {what}"
-        time.sleep(0.1)
 
 
 def vram_used() -> int:

@@ -7,7 +7,6 @@ import json
 import shutil
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from installed import require_vllm
 from oracle import Case, Oracle
 from processes import Agent, Process
 from servers import Server, free_port, wait_all_ready
+from waiting import until
 
 KEEP = 10.0
 """Seconds that a producer keeps what nobody takes."""
@@ -156,10 +156,11 @@ class Pair:
 
     def wait_known(self, servers: int = 2, seconds: float = 20.0) -> None:
         """Wait until the gateway has found out what all servers are."""
-        end = time.monotonic() + seconds
-        while sum(engine["up"] for engine in self._engines()) < servers:
-            assert time.monotonic() < end, f"the gateway knows of {self._engines()}"
-            time.sleep(0.1)
+
+        def known() -> bool:
+            return len([engine for engine in self._engines() if engine["up"]]) >= servers
+
+        until("the gateway knows all servers", known, seconds, said=self._engines)
 
     def _engines(self) -> list[dict[str, Any]]:
         engines: list[dict[str, Any]] = self._admin_page("/debug/engines")["engines"]
@@ -175,14 +176,15 @@ class Pair:
 
     def moves_of(self, asked: str) -> list[dict[str, Any]]:
         """Return how a request moved, once it is recorded."""
-        end = time.monotonic() + 20
-        while True:
-            for record in self._admin_page("/debug/requests")["latest"]:
-                if record["id"] == asked:
-                    moves: list[dict[str, Any]] = record.get("moves", [])
-                    return moves
-            assert time.monotonic() < end, f"{asked} was never recorded"
-            time.sleep(0.05)
+
+        def recorded() -> dict[str, Any] | None:
+            latest: list[dict[str, Any]] = self._admin_page("/debug/requests")["latest"]
+            return next((record for record in latest if record["id"] == asked), None)
+
+        record = until(f"{asked} is recorded", recorded, 20)
+        assert record is not None
+        moves: list[dict[str, Any]] = record.get("moves", [])
+        return moves
 
     def _admin_page(self, path: str) -> Any:
         with urllib.request.urlopen(f"http://127.0.0.1:{self._admin}{path}", timeout=10) as answer:
@@ -240,14 +242,15 @@ class Pair:
 
     def until_handed_over(self, oracle: Oracle, seconds: float = 30.0) -> None:
         """Ask, right answers expected, until a prompt's cache comes over again."""
-        end = time.monotonic() + seconds
         before = self.handed_over()
         case = oracle.long(300)[-1]
-        while self.handed_over() == before:
-            assert time.monotonic() < end, f"nothing was handed over for {seconds} s"
+
+        def comes() -> bool:
             self.forget_prefixes()
             case.check(self.ask(case).tokens)
-            time.sleep(0.2)
+            return self.handed_over() > before
+
+        until("a cache is handed over", comes, seconds)
 
     def assert_nothing_held(self, seconds: float = KEEP + 10.0) -> None:
         """Wait until neither server holds a block for anybody."""
@@ -265,19 +268,17 @@ def have_offered(server: Server, case: Case) -> dict[str, Any]:
 
 def assert_nothing_held(*servers: Server, seconds: float) -> None:
     """Wait until no server holds a block for anybody."""
-    end = time.monotonic() + seconds
-    for server in servers:
-        while (usage := server.metric("vllm:kv_cache_usage_perc")) > 0:
-            assert time.monotonic() < end, f"{server.name} still holds {usage:.2%} of its blocks"
-            time.sleep(0.2)
+
+    def held() -> dict[str, float]:
+        usage = {server.name: server.metric("vllm:kv_cache_usage_perc") for server in servers}
+        return {name: part for name, part in usage.items() if part > 0}
+
+    until("no server holds a block", lambda: not held(), seconds, said=held)
 
 
 def _until_counted(counter: Callable[[], float], count: float, what: str, seconds: float = 5.0) -> None:
     """Wait until a counter of vLLM has come so far: they lag behind its answers."""
-    end = time.monotonic() + seconds
-    while (counted := counter()) < count:
-        assert time.monotonic() < end, f"{counted:g} {what}, it should be {count:g}"
-        time.sleep(0.1)
+    until(f"{count:g} {what}", lambda: counter() >= count, seconds, said=counter)
 
 
 _CHATTER = ("Recovered from KV load failure", " Route: ")

@@ -8,13 +8,13 @@ import os
 import re
 import signal
 import socket
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 from forked import Forked
 from installed import HOME, require_vllm
+from waiting import until
 
 BLOCK = 32
 """Tokens in a block, unless a test says otherwise."""
@@ -86,12 +86,14 @@ class Server:
         return Forked([str(HOME / "bin" / "vllm"), *arguments], log)
 
     def wait_ready(self, seconds: float = START) -> None:
-        end = time.monotonic() + seconds
-        while not self.healthy():
+        def ready() -> bool:
+            if self.healthy():
+                return True
             assert self._running is not None
             assert self._running.running(), f"{self.name} ended:\n{self.log_tail()}"
-            assert time.monotonic() < end, f"{self.name} is not ready after {seconds} s:\n{self.log_tail()}"
-            time.sleep(0.25)
+            return False
+
+        until(f"{self.name} is ready", ready, seconds, said=self.log_tail)
 
     def healthy(self) -> bool:
         try:

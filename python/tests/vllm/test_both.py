@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from asking import Stream, at_once, post
-from oracle import Oracle, oracle
+from oracle import Case, Oracle, oracle
 from pairs import Pair, Side, running_pair, told
+from waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("told")]
 __all__ = ["oracle", "told"]
@@ -48,16 +48,23 @@ def test_whoever_the_gateway_chooses(pair: Pair, oracle: Oracle) -> None:
     pair.assert_nothing_held()
 
 
+def begins(stream: Stream, case: Case, reading: Future[Stream]) -> None:
+    """Wait until a tenth of an answer is there."""
+
+    def there() -> bool:
+        assert not reading.done(), stream
+        return len(stream.tokens) >= len(case.answer) // 10
+
+    until("an answer begins", there, 20, said=lambda: stream)
+
+
 def test_a_running_answer_moves_with_its_cache(pair: Pair, oracle: Oracle) -> None:
     """It is asked to leave in its middle, and each of its tokens comes once."""
     for case in oracle.long_answers[:2]:
         stream = Stream()
         with ThreadPoolExecutor(1) as client:
             reading = client.submit(stream.read, pair.port, case.request())
-            end = time.monotonic() + 20
-            while len(stream.tokens) < len(case.answer) // 10:
-                assert time.monotonic() < end and not reading.done(), stream
-                time.sleep(0.001)
+            begins(stream, case, reading)
             taken = pair.handed_over() + pair.prefill.metric("vllm:meridian_handoff_tokens_sum")
             asked = pair.move_the_only_one()
             reading.result()
@@ -75,10 +82,7 @@ def test_an_answer_goes_on_at_the_other_when_its_server_dies(pair: Pair, oracle:
     case, stream = oracle.long_answers[0], Stream()
     with ThreadPoolExecutor(1) as client:
         reading = client.submit(stream.read, pair.port, case.request())
-        end = time.monotonic() + 20
-        while len(stream.tokens) < len(case.answer) // 10:
-            assert time.monotonic() < end and not reading.done(), stream
-            time.sleep(0.001)
+        begins(stream, case, reading)
         decodes = re.search(r"decode=(\w+)", stream.placement)
         assert decodes, stream.placement
         {"prefill": pair.prefill, "decode": pair.decode}[decodes[1]].kill()

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from asking import post
 from installed import HOME, vllm_environment
 from pairs import Pair, Side, running_pair, told
 from servers import BLOCK, free_port
+from waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("told")]
 __all__ = ["told"]
@@ -128,13 +128,6 @@ def held(pair: Pair, prompt: list[int]) -> dict[str, Any]:
     until("a record", lambda: bool(records()))
     known: dict[str, dict[str, Any]] = {h["engine"]: h for h in records()[0].get("held", [])}
     return known.get("decode", {"tokens": 0})
-
-
-def until(what: str, is_so: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not is_so():
-        assert time.monotonic() < end, f"it never came to that: {what}"
-        time.sleep(0.05)
 
 
 def test_cache_events(pair: Pair) -> None:

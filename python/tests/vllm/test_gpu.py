@@ -23,12 +23,12 @@ from gpu_world import (
     handed_over,
     running_world,
     told,
-    until,
     vram_used,
 )
 from oracle import Case
 from pairs import Pair, Side, assert_nothing_held, have_offered
 from servers import Server
+from waiting import until
 
 pytestmark = pytest.mark.real
 __all__ = ["told"]

@@ -17,11 +17,11 @@ from gpu_world import (
     handed_over,
     running_world,
     told,
-    until,
     vram_used,
 )
 from oracle import Case
 from pairs import assert_nothing_held, have_offered
+from waiting import until
 
 pytestmark = pytest.mark.real
 __all__ = ["told"]

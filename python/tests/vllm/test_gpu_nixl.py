@@ -10,7 +10,6 @@ import importlib.util
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -20,6 +19,7 @@ from conftest import require
 from gpu_first_token import FLAGS, TOKEN_BYTES, compare_first_tokens, ready, write_model
 from gpu_servers import VLLM, GPUServer, Spawned, require_vllm_on_gpu, vllm_environment
 from servers import Running, Server, free_port, wait_all_ready
+from waiting import until
 
 pytestmark = pytest.mark.real
 
@@ -73,10 +73,12 @@ def pair(tmp_path: Path, meridian_binary: Path) -> Iterator[tuple[Server, Server
             )
         undo.callback(gateway.wait, 30)
         undo.callback(gateway.terminate)
-        end = time.monotonic() + 30
-        while not ready(port):
-            assert gateway.poll() is None and time.monotonic() < end, said.read_text()[-4000:]
-            time.sleep(0.1)
+
+        def serves() -> bool:
+            assert gateway.poll() is None, said.read_text()[-4000:]
+            return ready(port)
+
+        until("the gateway is ready", serves, 30, said=lambda: said.read_text()[-4000:])
         try:
             yield servers[0], servers[1], port
         finally:

@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from gpu_first_token import FLAGS, LENGTHS, ROUNDS, compare_first_tokens, get, ready, write_model
 from gpu_servers import VLLM, require_vllm_on_gpu, vllm_environment
 from servers import free_port
+from waiting import until
 
 pytestmark = pytest.mark.real
 
@@ -55,10 +55,12 @@ def cell(tmp_path: Path, meridian_binary: Path) -> Iterator[tuple[int, int]]:
             stderr=subprocess.STDOUT,
         )
     try:
-        end = time.monotonic() + PATIENCE
-        while not ready(port):
-            assert up.poll() is None and time.monotonic() < end, log.read_text()[-4000:]
-            time.sleep(0.5)
+
+        def serves() -> bool:
+            assert up.poll() is None, log.read_text()[-4000:]
+            return ready(port)
+
+        until("the cell is ready", serves, PATIENCE, said=lambda: log.read_text()[-4000:])
         servers = {engine["id"]: engine["url"] for engine in get(admin, "/debug/engines")["engines"]}
         yield port, int(servers["prefill-0"].rpartition(":")[2])
     finally:

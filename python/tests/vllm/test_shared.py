@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from asking import at_once, post
 from oracle import Case, Oracle, oracle
 from pairs import Pair, Side, running_pair, told
 from servers import Server
+from waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("told")]
 __all__ = ["oracle", "told"]
@@ -41,10 +41,7 @@ def ask_all(server: Server, cases: list[Case], **more: object) -> None:
 
 
 def until_kept(server: Server, count: float, seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while kept(server) < count:
-        assert time.monotonic() < end, f"{kept(server):g} requests were kept, not {count:g}"
-        time.sleep(0.1)
+    until(f"{count:g} requests are kept", lambda: kept(server) >= count, seconds, said=lambda: kept(server))
 
 
 def test_a_prompt_is_computed_once(pair: Pair, oracle: Oracle) -> None:
@@ -82,7 +79,4 @@ def test_what_a_server_computed_outlives_it(pair: Pair, oracle: Oracle) -> None:
     tokens = sum(len(case.prompt) for case in oracle.cases)
     assert found(pair.decode) - before > 0.5 * tokens, f"of {tokens} tokens"
     assert pair.computed() - computed < 0.5 * tokens
-    end = time.monotonic() + 20
-    while pair.decode.metric("vllm:kv_cache_usage_perc") > 0:
-        assert time.monotonic() < end, "blocks are held for nobody"
-        time.sleep(0.2)
+    until("no block is held", lambda: pair.decode.metric("vllm:kv_cache_usage_perc") == 0, 20)
