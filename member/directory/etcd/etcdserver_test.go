@@ -155,7 +155,9 @@ func setStage(t *testing.T) *fixture {
 
 func (s *fixture) restart(t *testing.T) { s.server = start(t, serverDirectory, s.dir) }
 
-func (s *fixture) known() bool { return s.watcher.Known() && s.watcher.Sees("agents/a", "incarnation 1") }
+func (s *fixture) known() bool {
+	return s.watcher.Known() && s.watcher.Sees("agents/a", "incarnation 1")
+}
 
 func TestServerKilledAndBackInTime(t *testing.T) {
 	t.Parallel()
