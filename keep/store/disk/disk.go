@@ -110,8 +110,8 @@ type Disk struct {
 
 var _ tier.Tier = (*Disk)(nil)
 
-// Open opens a folder, makes its index and reclaims what is over its bound. A segment
-// that cannot be read is left out, and counted.
+// Open opens a folder, makes its index and reclaims what is over its bound. Of a segment
+// that cannot be read nothing is found; it is counted.
 func Open(ctx context.Context, o Options) (*Disk, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -156,29 +156,31 @@ const suffix = ".segment"
 
 // rebuild makes the index from the segments there are, the oldest first.
 func (d *Disk) rebuild(ctx context.Context) error {
-	names, err := os.ReadDir(d.options.Dir)
+	names, err := d.files.List(d.options.Dir)
 	if err != nil {
 		return fmt.Errorf("disk: %w", err)
 	}
 	for _, name := range names { // in order: numbers have leading zeros
 		var number uint32
-		if n, err := fmt.Sscanf(name.Name(), "%08d"+suffix, &number); n != 1 || err != nil || segmentName(number) != name.Name() {
+		if n, err := fmt.Sscanf(name, "%08d"+suffix, &number); n != 1 || err != nil || segmentName(number) != name {
 			continue
 		}
 		if ctx.Err() != nil {
 			return fmt.Errorf("disk: opening %s: %w", d.options.Dir, ctx.Err())
 		}
 		d.next = max(d.next, number+1)
-		s, err := d.load(number, filepath.Join(d.options.Dir, name.Name()), func(r found) {
+		path := filepath.Join(d.options.Dir, name)
+		s, records, err := d.load(number, path)
+		if err != nil {
+			d.stats.Failed++
+			s = d.unread(number, path)
+		}
+		for _, r := range records {
 			if r.dropped {
 				delete(d.index, r.hash)
 			} else {
 				d.index[r.hash] = r.place
 			}
-		})
-		if err != nil {
-			d.stats.Failed++
-			continue
 		}
 		d.segments[number] = s
 		d.stats.Bytes += uint64(s.size)
@@ -246,7 +248,7 @@ func (d *Disk) reclaim() *segment {
 // discard gives the room of a segment back that was taken out, as soon as nobody reads
 // it. The file system may take its time, so mu is not held.
 func (d *Disk) discard(s *segment) {
-	if err := os.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := d.files.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		d.mu.Lock()
 		d.stats.Failed++
 		d.mu.Unlock()
@@ -260,7 +262,7 @@ func (d *Disk) release(s *segment) {
 	s.refs--
 	last := s.refs == 0
 	d.mu.Unlock()
-	if last {
+	if last && s.file != nil {
 		_ = s.file.Close() // nothing is lost: it was written, or it is removed
 	}
 }

@@ -53,9 +53,9 @@ func (f *faulty) Create(path string, reserve int64) (file, error) {
 	return faultyFile{made, f}, err
 }
 
-func (f *faulty) Open(path string) (file, int64, error) {
-	opened, size, err := f.real.Open(path)
-	return faultyFile{opened, f}, size, err
+func (f *faulty) Open(path string) (file, int64, time.Time, error) {
+	opened, size, written, err := f.real.Open(path)
+	return faultyFile{opened, f}, size, written, err
 }
 
 func (f faultyFile) ReadAt(b []byte, at int64) (int, error) {

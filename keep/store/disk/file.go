@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -22,10 +23,16 @@ type file interface {
 	Close() error
 }
 
-// files opens them.
+// files are those of a folder.
 type files interface {
+	// List names them, in order.
+	List(dir string) ([]string, error)
 	Create(path string, reserve int64) (file, error)
-	Open(path string) (f file, size int64, err error)
+	// Open also tells the size, and when it was written to.
+	Open(path string) (f file, size int64, written time.Time, err error)
+	// Size is what a file takes, also where it cannot be opened.
+	Size(path string) (int64, error)
+	Remove(path string) error
 }
 
 // real is the files of the system. Direct I/O goes past the page cache: what is kept
@@ -60,18 +67,37 @@ func (r real) Create(path string, reserve int64) (file, error) {
 	return realFile{f}, nil
 }
 
-func (r real) Open(path string) (file, int64, error) {
+func (r real) Open(path string) (file, int64, time.Time, error) {
 	f, err := r.open(path, os.O_RDWR)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0, time.Time{}, err
 	}
 	info, err := f.Stat()
 	if err != nil {
 		_ = f.Close()
-		return nil, 0, err
+		return nil, 0, time.Time{}, err
 	}
-	return realFile{f}, info.Size(), nil
+	return realFile{f}, info.Size(), info.ModTime(), nil
 }
+
+func (real) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	names := make([]string, len(entries))
+	for i, entry := range entries {
+		names[i] = entry.Name()
+	}
+	return names, err
+}
+
+func (real) Size(path string) (int64, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+func (real) Remove(path string) error { return os.Remove(path) }
 
 func (f realFile) WriteAll(buffers [][]byte, at int64) error {
 	for len(buffers) > 0 {

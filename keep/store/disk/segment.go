@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"meridian/keep/store/record"
@@ -14,8 +13,8 @@ import (
 type segment struct {
 	number uint32
 	path   string
-	file   file
-	size   int64     // of whole records
+	file   file      // nil: it could not be read, and only takes room until it is reclaimed
+	size   int64     // of whole records; of one that could not be read, what it takes
 	last   time.Time // it was written to
 	hashes []uint64  // of the keys whose records it has
 	// refs are those that read it, and one until it is reclaimed. The disk's mu protects it.
@@ -49,28 +48,37 @@ func scan(f io.ReaderAt, size int64, yield func(found)) (end int64, err error) {
 	return end, nil
 }
 
-// load opens a segment that an earlier process wrote, and cuts what is torn.
-func (d *Disk) load(number uint32, path string, yield func(found)) (*segment, error) {
-	f, size, err := d.files.Open(path)
+// load opens a segment that an earlier process wrote, cuts what is torn, and returns its
+// records: all of them, or an error and none.
+func (d *Disk) load(number uint32, path string) (*segment, []found, error) {
+	f, size, written, err := d.files.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("disk: open %s: %w", path, err)
+		return nil, nil, fmt.Errorf("disk: open %s: %w", path, err)
 	}
-	s := &segment{number: number, path: path, file: f, refs: 1, last: d.start}
-	if info, err := os.Stat(path); err == nil { // else it counts as written now
-		s.last = info.ModTime()
-	}
+	s := &segment{number: number, path: path, file: f, refs: 1, last: written}
+	var records []found
 	s.size, err = scan(f, min(size, maxSegment), func(r found) {
 		r.place.segment = number
 		s.hashes = append(s.hashes, r.hash)
-		yield(r)
+		records = append(records, r)
 	})
 	if err != nil {
 		_ = f.Close()
-		return nil, fmt.Errorf("disk: read %s: %w", path, err)
+		return nil, nil, fmt.Errorf("disk: read %s: %w", path, err)
 	}
-	if err := f.Truncate(s.size); err != nil { // room that was reserved goes back, too
-		_ = f.Close()
-		return nil, fmt.Errorf("disk: cut %s: %w", path, err)
+	if err := f.Truncate(s.size); err != nil { // what is whole can be read; the rest takes room
+		d.stats.Failed++
+		s.size = max(s.size, size)
 	}
-	return s, nil
+	return s, records, nil
+}
+
+// unread is a segment that could not be loaded. Nothing is found in it, but it counts
+// and is reclaimed like others, or what is broken would fill the disk.
+func (d *Disk) unread(number uint32, path string) *segment {
+	size, err := d.files.Size(path)
+	if err != nil {
+		size = int64(d.options.SegmentBytes) // at most, as far as it is known
+	}
+	return &segment{number: number, path: path, size: size, refs: 1, last: d.start}
 }
