@@ -23,6 +23,7 @@ import (
 type cold struct {
 	store  *Store
 	behind []*writeBehind // the first is asked first
+	coming chan struct{}  // a place for each run on its way to memory
 
 	mu     sync.Mutex // protects the rest
 	sketch *admission.Sketch
@@ -69,7 +70,7 @@ func openCold(s *Store, tiers []tier.Tier) *cold {
 	if len(tiers) == 0 {
 		return nil
 	}
-	c := &cold{store: s, sketch: admission.NewSketch(sketched), promoting: make(map[uint64]*objectPromotion)}
+	c := &cold{store: s, sketch: admission.NewSketch(sketched), promoting: make(map[uint64]*objectPromotion), coming: make(chan struct{}, maxPromotions)}
 	for _, t := range tiers {
 		b := &writeBehind{t, make(chan [][]byte, maxBehind)}
 		c.behind = append(c.behind, b)

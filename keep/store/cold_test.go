@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -291,31 +292,29 @@ func TestColdTierHangs(t *testing.T) {
 	}
 }
 
-// gated is a tier whose first Get never comes to an end.
+// gated is a tier that lets nothing out until it is opened.
 type gated struct {
 	tier.Tier
-	asked         atomic.Int64
-	first, second chan struct{} // closed when it is asked for the first time, and again
+	asked, open chan struct{} // closed when it is asked for the first time; and when it opens
+	once        sync.Once
 }
 
 func (g *gated) Get(ctx context.Context, name []byte, into func([]byte, int) []byte) ([]byte, error) {
-	switch g.asked.Add(1) {
-	case 1:
-		close(g.first)
-		<-ctx.Done()
+	g.once.Do(func() { close(g.asked) })
+	select {
+	case <-g.open:
+		return g.Tier.Get(ctx, name, into)
+	case <-ctx.Done():
 		return nil, ctx.Err()
-	case 2:
-		close(g.second)
 	}
-	return g.Tier.Get(ctx, name, into)
 }
 
-// A reader whose time is over takes nothing from one that has time, and waits for what the
-// first was to bring.
+// A run comes to memory whole, though its reader left before the tier had said anything:
+// the next reader finds it, and one that came meanwhile has it, each unit fetched once.
 func TestColdReaderThatLeaves(t *testing.T) {
 	c := newCell(t, "inproc")
 	d, _ := tiered(t, t.TempDir(), 64<<20)
-	g := &gated{Tier: d, first: make(chan struct{}), second: make(chan struct{})}
+	g := &gated{Tier: d, asked: make(chan struct{}), open: make(chan struct{})}
 	a := startTiered(t, c, func(o *store.Options) { o.Owner = &store.OwnerOptions{Bytes: 64 << 20, Tiers: []tier.Tier{g}} })
 	run := runNumber(1, 20)
 	keepRun(t, a, run)
@@ -326,19 +325,27 @@ func TestColdReaderThatLeaves(t *testing.T) {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
-		h, _ := a.Hold(brief, store.Run{Keys: run.Keys[:1]}, 0)
+		h, err := a.Hold(brief, run, 0)
 		h.Release()
+		if len(h.Places) != 0 || !errors.Is(err, store.ErrMissing) {
+			t.Errorf("the reader that left has %d units: %v", len(h.Places), err)
+		}
 	}()
-	<-g.first
-	go func() {
-		<-g.second // the other has begun to wait for the first unit, and has those behind it brought
-		leave()
-	}()
-	h, err := a.Hold(soon(t), run, 0)
-	defer h.Release()
-	if len(h.Places) != 20 {
-		t.Errorf("a reader with time has %d of 20 units, because another had none: %v", len(h.Places), err)
-	}
+	<-g.asked
 	leave()
 	<-left
+	meanwhile := make(chan int)
+	go func() {
+		h, _ := a.Hold(soon(t), store.Run{Keys: run.Keys[:15]}, 0)
+		h.Release()
+		meanwhile <- len(h.Places)
+	}()
+	close(g.open)
+	if units := <-meanwhile; units != 15 {
+		t.Errorf("a reader that came meanwhile has %d of 15 units", units)
+	}
+	until.True(t, "the run is in memory", func() bool { kept, _ := a.Kept(); return kept.Ready == 20 })
+	if stats, _ := a.Cold(); stats.Promoted != 20 || stats.PromotionsFailed != 0 {
+		t.Errorf("%+v", stats)
+	}
 }

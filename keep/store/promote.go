@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"time"
 
 	"meridian/keep/store/admission"
@@ -13,26 +15,38 @@ import (
 const (
 	// promotedTogether is how many objects of a run are on their way to memory at a time.
 	promotedTogether = 8
-	// promotePatience is the longest that a run is waited for.
+	// promotePatience is the longest that a run takes.
 	promotePatience = 2 * time.Second
+	// maxPromotions is how many runs come at once. One more waits for its turn.
+	maxPromotions = 64
 )
 
-// promote brings objects of a run to memory, from the first on, as far as tiers have them
-// and ctx lasts, and says where each came from; nil: there is no more here than before.
+// promote brings objects of a run to memory, from the first on, as far as tiers have them,
+// and says where those came from that came before ctx is over; nil: there is no more here
+// than before. The run goes on without its reader, or one with little time would have it
+// begin anew each time, and never see its end.
 func (c *cold) promote(ctx context.Context, names [][]byte) []arrival {
-	if c == nil || len(names) == 0 || !c.has(names[:1])[0] || !c.store.isOpen() {
+	if c == nil || len(names) == 0 || !c.has(names[:1])[0] {
 		return nil
 	}
-	defer c.store.running.Done()
-	ctx, cancel := context.WithTimeout(ctx, promotePatience)
-	defer cancel()
-	began := time.Now()
-	p := promotion{cold: c, names: names, places: make([]admission.Place, len(names)), came: make([]arrival, len(names)), ended: make(chan promoted)}
-	p.run(ctx)
-	if p.own {
-		c.count(func(s *ColdStats) { s.PromotionSeconds += time.Since(began).Seconds() })
+	select {
+	case c.coming <- struct{}{}:
+	case <-ctx.Done():
+		return nil
 	}
-	return p.came
+	if !c.store.isOpen() {
+		<-c.coming
+		return nil
+	}
+	p := &promotion{cold: c, names: names, places: make([]admission.Place, len(names)), came: make([]arrival, len(names)), ended: make(chan promoted), over: make(chan struct{})}
+	go p.run() // Close waits for running
+	select {
+	case <-p.over:
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.came)
 }
 
 // arrival is where an object of a run came from, "" for one that was in memory, and when: so
@@ -47,9 +61,12 @@ type promotion struct {
 	cold   *cold
 	names  [][]byte
 	places []admission.Place
-	came   []arrival
 	ended  chan promoted
-	own    bool // something of it came, or was to, for nobody else
+	own    bool // it was the first to ask a tier for something of it
+	over   chan struct{}
+
+	mu   sync.Mutex // protects came
+	came []arrival
 }
 
 // promoted is what became of one object.
@@ -60,8 +77,22 @@ type promoted struct {
 	err   error
 }
 
-// run fetches the first objects, and those that follow while they come.
-func (p *promotion) run(ctx context.Context) {
+// run brings the run, or what of it comes in time.
+func (p *promotion) run() {
+	defer p.cold.store.running.Done()
+	defer func() { <-p.cold.coming }()
+	defer close(p.over)
+	ctx, cancel := context.WithTimeout(p.cold.store.ending, promotePatience)
+	defer cancel()
+	began := time.Now()
+	p.fetch(ctx)
+	if p.own {
+		p.cold.count(func(s *ColdStats) { s.PromotionSeconds += time.Since(began).Seconds() })
+	}
+}
+
+// fetch fetches the first objects, and those that follow while they come.
+func (p *promotion) fetch(ctx context.Context) {
 	for i, is := range p.cold.has(p.names) {
 		if is {
 			p.places[i] = admission.Cold
@@ -87,10 +118,14 @@ func (p *promotion) run(ctx context.Context) {
 		one := <-p.ended
 		underWay--
 		p.own = p.own || one.own
-		p.places[one.index], p.came[one.index] = admission.Memory, arrival{one.tier, time.Since(began)}
 		if one.err != nil {
 			p.places[one.index] = admission.Nowhere // and what follows is not fetched
+			continue
 		}
+		p.places[one.index] = admission.Memory
+		p.mu.Lock()
+		p.came[one.index] = arrival{one.tier, time.Since(began)}
+		p.mu.Unlock()
 	}
 }
 

@@ -42,6 +42,9 @@ func (b *Breaker) Ended(now kv.Instant, ok bool) {
 	}
 }
 
+// Left says that a call that was allowed ended without an outcome: its caller left.
+func (b *Breaker) Left() { b.trying = 0 }
+
 // Down reports whether it failed, and has not been seen to work since.
 func (b *Breaker) Down() bool { return b.until != 0 }
 

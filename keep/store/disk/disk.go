@@ -90,18 +90,17 @@ type Disk struct {
 	reads   chan struct{}  // a place for each read
 	wait    sync.WaitGroup // the writer, and reads
 
-	mu       sync.Mutex // protects the rest
-	wake     sync.Cond  // something waits, or the disk is closing
-	quiet    sync.Cond  // nothing waits, and nothing is written
+	mu       sync.Mutex    // protects the rest
+	wake     sync.Cond     // something waits, or the disk is closing
+	quiet    chan struct{} // closed when nothing waits and nothing is written; nil: so it is
 	closing  bool
 	index    map[uint64]place
 	segments map[uint32]*segment
 	active   *segment // that is appended to; nil: a new one is begun
 	next     uint32   // number of the next segment
 	waiting  []*item
-	pending  map[uint64]*item // taken, and not yet written
-	staged   uint64           // bytes of pending
-	writing  bool
+	pending  map[uint64]*item  // taken, and not yet written
+	staged   uint64            // bytes of pending
 	putting  admission.Breaker // a disk that is full can be read
 	getting  admission.Breaker
 	stats    tier.Stats
@@ -122,7 +121,7 @@ func Open(ctx context.Context, o Options) (*Disk, error) {
 		buffers: buffers{most: int(min(o.MaxWaiting, 1<<30))},
 		index:   make(map[uint64]place), segments: make(map[uint32]*segment), pending: make(map[uint64]*item),
 	}
-	d.wake.L, d.quiet.L = &d.mu, &d.mu
+	d.wake.L = &d.mu
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("disk: %w", err)
 	}
@@ -269,13 +268,18 @@ func (d *Disk) release(s *segment) {
 
 // Flush implements tier.Tier.
 func (d *Disk) Flush(ctx context.Context) error {
-	return join.Within(ctx, "disk: writing what waits", func() {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		for len(d.waiting) > 0 || d.writing {
-			d.quiet.Wait()
-		}
-	})
+	d.mu.Lock()
+	quiet := d.quiet
+	d.mu.Unlock()
+	if quiet == nil {
+		return nil
+	}
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("disk: writing what waits: %w", ctx.Err())
+	}
 }
 
 // Close implements tier.Tier. A disk that hangs keeps it waiting as long as ctx lasts.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -188,6 +189,59 @@ func TestDiskHangs(t *testing.T) {
 	}
 	f.hang.Store(nil)
 	close(hang)
+}
+
+// Callers that have less time than the disk takes get a miss and leave: that says nothing
+// about the disk, which others still read.
+func TestShortDeadlinesSayNothing(t *testing.T) {
+	f := &faulty{}
+	d := open(t, Options{Dir: t.TempDir(), Bytes: 16 << 20, SegmentBytes: 2 << 20, Timeout: time.Minute, files: f})
+	t.Cleanup(func() { mustClose(t, d) })
+	o := tiertest.Object(0, 10_000)
+	tiertest.Put(t, d, o)
+	hang := make(chan struct{})
+	f.hang.Store(&hang)
+	for n := range cap(d.reads) + 8 { // more than it reads at once, too
+		ctx, leave := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		if _, err := tiertest.Get(ctx, d, o.Key); !errors.Is(err, tier.ErrMissing) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("get %d: %v", n, err)
+		}
+		leave()
+	}
+	f.hang.Store(nil)
+	close(hang)
+	if _, err := tiertest.Get(t.Context(), d, o.Key); err != nil {
+		t.Errorf("a caller with time: %v", err)
+	}
+	if s := d.Stats(); s.Down || s.Slow != 0 || s.Failed != 0 {
+		t.Errorf("stats: %+v", s)
+	}
+}
+
+// A Flush whose time is over leaves nothing behind that waits for a disk that hangs.
+func TestFlushesOfADiskThatHangs(t *testing.T) {
+	d, f := faultyDisk(t)
+	hang := make(chan struct{})
+	f.hang.Store(&hang)
+	if err := d.Put(tiertest.Object(0, 10_000)); err != nil {
+		t.Fatal(err)
+	}
+	before := runtime.NumGoroutine()
+	for range 20 {
+		ctx, leave := context.WithTimeout(t.Context(), time.Millisecond)
+		if err := d.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("flush: %v", err)
+		}
+		leave()
+	}
+	if more := runtime.NumGoroutine() - before; more > 2 {
+		t.Errorf("%d goroutines more after 20 flushes", more)
+	}
+	f.hang.Store(nil)
+	close(hang)
+	if err := d.Flush(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 // A file system that is really full.

@@ -2,8 +2,8 @@ package disk
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
 	"meridian/keep/store/record"
 	"meridian/keep/store/tier"
@@ -11,21 +11,31 @@ import (
 
 // Get implements tier.Tier. The disk is read into memory of its own, so that a caller
 // whose time is over goes away at once; the read goes on until what it reads together
-// has come.
+// has come. Whether the disk is slow is judged by the disk's own time, which begins here:
+// a caller that has less says nothing about it.
 func (d *Disk) Get(ctx context.Context, key []byte, into func(header []byte, size int) []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.options.Timeout)
-	defer cancel()
 	s, at, err := d.find(key)
 	if err != nil {
 		return nil, err
 	}
+	late := make(chan struct{})
+	timer := time.AfterFunc(d.options.Timeout, func() {
+		d.slow.Add(1)
+		d.worked(false)
+		close(late)
+	})
 	select {
 	case d.reads <- struct{}{}:
-	case <-ctx.Done():
+	case <-late:
 		d.leave(s)
-		return nil, d.late(ctx)
+		return nil, errLate
+	case <-ctx.Done(): // those that read judge the disk
+		timer.Stop()
+		d.left()
+		d.leave(s)
+		return nil, fmt.Errorf("%w: %w", tier.ErrMissing, ctx.Err())
 	}
-	r := d.read(ctx, s, at)
+	r := d.read(ctx, s, at, timer)
 	g := getting{key: key, at: at, into: into}
 	for {
 		select {
@@ -37,10 +47,22 @@ func (d *Disk) Get(ctx context.Context, key []byte, into func(header []byte, siz
 				}
 				return dst, err
 			}
+		case <-late:
+			return nil, errLate
 		case <-ctx.Done():
-			return nil, d.late(ctx)
+			return nil, fmt.Errorf("%w: %w", tier.ErrMissing, ctx.Err())
 		}
 	}
+}
+
+// errLate is a Get that took all the time that a disk is given.
+var errLate = fmt.Errorf("%w: %w", tier.ErrMissing, tier.ErrSlow)
+
+// worked notes whether the disk did what it was asked.
+func (d *Disk) worked(ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.getting.Ended(d.now(), ok)
 }
 
 // readTogether is how much is read before what was read is looked at: while the disk reads
@@ -59,20 +81,32 @@ type readTo struct {
 	err   error
 }
 
+// left notes that a Get ended before the disk was asked for anything.
+func (d *Disk) left() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.getting.Left()
+}
+
 // read reads a record, and leaves the segment when it ends: when all was read, or when
-// ctx is over and what is read just then has come. Nobody need listen.
-func (d *Disk) read(ctx context.Context, s *segment, at place) reading {
+// ctx is over and what is read just then has come, whether its caller listens or not. If
+// its time is not over then, it tells how the disk worked.
+func (d *Disk) read(ctx context.Context, s *segment, at place, timer *time.Timer) reading {
 	size := int(at.pages) * page
 	r := reading{d.buffers.get(size), make(chan readTo, (size+readTogether-1)/readTogether)}
 	go func() { // Close waits for leave
 		defer d.leave(s)
 		defer func() { <-d.reads }()
-		for bytes := 0; bytes < size && ctx.Err() == nil; {
+		for bytes := 0; bytes < size; {
 			more := min(size-bytes, readTogether)
 			_, err := s.file.ReadAt(r.buffer[bytes:bytes+more], int64(at.page)*page+int64(bytes))
 			bytes += more
+			over := bytes == size || err != nil || ctx.Err() != nil
+			if over && timer.Stop() {
+				d.worked(err == nil)
+			}
 			r.come <- readTo{bytes, err}
-			if err != nil {
+			if over {
 				return
 			}
 		}
@@ -107,17 +141,6 @@ func (d *Disk) leave(s *segment) {
 	d.wait.Done()
 }
 
-// late is a call whose time is over: its caller's, or all that a disk is given.
-func (d *Disk) late(ctx context.Context) error {
-	d.slow.Add(1)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) { // who does not want it any more says nothing about the disk
-		d.getting.Ended(d.now(), false)
-	}
-	return fmt.Errorf("%w: %w: %w", tier.ErrMissing, tier.ErrSlow, ctx.Err())
-}
-
 // getting is a Get whose record is read.
 type getting struct {
 	key    []byte
@@ -148,7 +171,6 @@ func (d *Disk) judge(g *getting, read []byte, failed error) (dst []byte, over bo
 		if !g.entry.Is(g.key) { // another key of the same hash
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			d.getting.Ended(d.now(), true)
 			d.stats.Misses++
 			return nil, true, tier.ErrMissing
 		}
@@ -167,18 +189,15 @@ func (d *Disk) judge(g *getting, read []byte, failed error) (dst []byte, over bo
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.getting.Ended(d.now(), true)
 	d.stats.Hits++
 	d.stats.HitBytes += uint64(g.entry.Length)
 	return g.dst, true, nil
 }
 
-// lose lets go of an object that cannot be read, so that it can be put anew. An object
-// that is broken says nothing about the disk.
+// lose lets go of an object that cannot be read, so that it can be put anew.
 func (d *Disk) lose(key []byte, at place, why error, broken bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.getting.Ended(d.now(), broken)
 	if broken {
 		d.stats.Broken++
 	} else {

@@ -91,6 +91,9 @@ func (d *Disk) enqueue(it *item) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiting = append(d.waiting, it)
+	if d.quiet == nil {
+		d.quiet = make(chan struct{})
+	}
 	d.wake.Signal()
 }
 
@@ -130,7 +133,10 @@ func (d *Disk) write() {
 	defer d.mu.Unlock()
 	for {
 		for len(d.waiting) == 0 {
-			d.quiet.Broadcast()
+			if d.quiet != nil {
+				close(d.quiet)
+				d.quiet = nil
+			}
 			if d.closing {
 				return
 			}
@@ -145,9 +151,8 @@ func (d *Disk) write() {
 			n, size = n+1, size+more
 		}
 		batch := d.waiting[:n:n]
-		d.waiting, d.writing = d.waiting[n:], true
+		d.waiting = d.waiting[n:]
 		d.commit(batch, size)
-		d.writing = false
 	}
 }
 

@@ -12,11 +12,12 @@ import (
 	"meridian/keep/store/tier"
 )
 
-// Get implements tier.Tier.
+// Get implements tier.Tier. Whether the server is slow is judged by the bucket's own time: a
+// caller that has less takes its request away, and says nothing about the server.
 func (b *Bucket) Get(ctx context.Context, key []byte, into func(header []byte, size int) []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.options.Timeout)
+	own, cancel := context.WithTimeout(b.ctx, b.options.Timeout)
 	defer cancel()
-	stop := context.AfterFunc(b.ctx, cancel)
+	stop := context.AfterFunc(ctx, cancel)
 	defer stop()
 	hash := record.HashKey(key)
 	at, err := b.find(hash)
@@ -24,7 +25,7 @@ func (b *Bucket) Get(ctx context.Context, key []byte, into func(header []byte, s
 		return nil, err
 	}
 	defer b.wait.Done()
-	whole, err := b.download(ctx, b.segmentName(at.segment.id), span{int64(at.offset), int64(at.length)})
+	whole, err := b.download(own, b.segmentName(at.segment.id), span{int64(at.offset), int64(at.length)})
 	if err = b.judged(&b.gets, err); err != nil {
 		if minio.ToErrorResponse(err).Code == minio.NoSuchKey { // another owner has reclaimed it
 			b.mu.Lock()

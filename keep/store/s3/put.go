@@ -51,8 +51,7 @@ func (b *Bucket) Put(o tier.Object) error {
 		return err
 	}
 	it.bytes = encoded
-	b.waiting = append(b.waiting, it)
-	b.poke()
+	b.enqueue(it)
 	return nil
 }
 
@@ -104,8 +103,7 @@ func (b *Bucket) Drop(key []byte) {
 		before.unkept = true
 	}
 	if (kept || before != nil) && !b.closing && len(b.waiting) < maxDrops {
-		b.waiting = append(b.waiting, &item{hash: hash, since: time.Now()})
-		b.poke()
+		b.enqueue(&item{hash: hash, since: time.Now()})
 	}
 }
 
@@ -141,7 +139,7 @@ func (b *Bucket) batch() (batch []*item, pause time.Duration) {
 	}
 	switch {
 	case n == 0:
-		b.quiet.Broadcast()
+		b.rest()
 		return nil, time.Hour
 	case n == len(b.waiting) && n < maxEntries && b.flushes == 0 && !b.closing:
 		if left := b.options.Linger - time.Since(b.waiting[0].since); left > 0 {
@@ -149,7 +147,7 @@ func (b *Bucket) batch() (batch []*item, pause time.Duration) {
 		}
 	}
 	batch = b.waiting[:n:n]
-	b.waiting, b.putting = b.waiting[n:], true
+	b.waiting = b.waiting[n:]
 	return batch, 0
 }
 
@@ -159,7 +157,7 @@ func (b *Bucket) giveUp() {
 	defer b.mu.Unlock()
 	b.stats.PutsFailed += uint64(len(b.waiting))
 	b.waiting = nil
-	b.quiet.Broadcast()
+	b.rest()
 }
 
 // putSegment puts a batch, and lets it be found.
@@ -194,9 +192,8 @@ func (b *Bucket) putSegment(batch []*item) {
 	if err == nil {
 		b.add(s)
 	}
-	b.putting = false
 	if len(b.waiting) == 0 {
-		b.quiet.Broadcast()
+		b.rest()
 	}
 }
 

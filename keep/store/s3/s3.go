@@ -103,16 +103,15 @@ type Bucket struct {
 	cancel context.CancelFunc
 	wake   chan struct{} // something is to be put, or the bucket is closing
 
-	mu       sync.Mutex // protects the rest
-	quiet    sync.Cond  // nothing waits, and nothing is put
+	mu       sync.Mutex    // protects the rest
+	quiet    chan struct{} // closed when nothing waits and nothing is put; nil: so it is
 	closing  bool
 	index    map[uint64]place
 	segments map[string]*segment
 	waiting  []*item
 	pending  map[uint64]*item // taken, and not yet put
 	staged   uint64           // bytes of pending
-	putting  bool
-	flushes  int // those who wait for it to be quiet
+	flushes  int              // those who wait for it to be quiet
 	requests admission.Budget
 	traffic  admission.Budget
 	puts     admission.Breaker
@@ -133,7 +132,6 @@ func Open(ctx context.Context, o Options) (*Bucket, error) {
 		options: o, start: time.Now(), wake: make(chan struct{}, 1), index: make(map[uint64]place), segments: make(map[string]*segment),
 		pending: make(map[uint64]*item), requests: admission.NewBudget(o.RequestsPerSecond), traffic: admission.NewBudget(o.BytesPerSecond),
 	}
-	b.quiet.L = &b.mu
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	transport, err := minio.DefaultTransport(o.Secure)
 	if err != nil {
@@ -205,7 +203,8 @@ func (b *Bucket) judged(breaker *admission.Breaker, err error) error {
 	var said minio.ErrorResponse
 	gone := errors.As(err, &said) && said.StatusCode == http.StatusNotFound && said.Code == minio.NoSuchKey
 	switch {
-	case errors.Is(err, context.Canceled): // says nothing about the server
+	case errors.Is(err, context.Canceled): // the caller left: that says nothing about the server
+		breaker.Left()
 		return err
 	case err == nil || gone:
 		breaker.Ended(b.now(), true)
@@ -250,16 +249,42 @@ func (b *Bucket) Stats() tier.Stats {
 
 // Flush implements tier.Tier.
 func (b *Bucket) Flush(ctx context.Context) error {
-	return join.Within(ctx, "s3: putting what waits", func() {
+	b.mu.Lock()
+	quiet := b.quiet
+	b.flushes++
+	b.mu.Unlock()
+	defer func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.flushes++
-		for len(b.waiting) > 0 || b.putting {
-			b.poke()
-			b.quiet.Wait()
-		}
 		b.flushes--
-	})
+	}()
+	if quiet == nil {
+		return nil
+	}
+	b.poke()
+	select {
+	case <-quiet:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("s3: putting what waits: %w", ctx.Err())
+	}
+}
+
+// enqueue lets an item wait to be put. mu is held.
+func (b *Bucket) enqueue(it *item) {
+	b.waiting = append(b.waiting, it)
+	if b.quiet == nil {
+		b.quiet = make(chan struct{})
+	}
+	b.poke()
+}
+
+// rest tells those who flush that nothing waits, and nothing is put. mu is held.
+func (b *Bucket) rest() {
+	if b.quiet != nil {
+		close(b.quiet)
+		b.quiet = nil
+	}
 }
 
 // poke wakes the goroutine that puts.

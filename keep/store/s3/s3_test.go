@@ -201,7 +201,38 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// A failure that passes is tried again, and nobody notices.
+// Callers that have less time than the server takes get a miss and leave: that says nothing
+// about the server, which others still ask.
+func TestShortDeadlinesSayNothing(t *testing.T) {
+	s := newServer(t)
+	o := s.options()
+	o.Timeout = time.Minute
+	b := open(t, o)
+	defer shut(t, b)
+	kept := tiertest.Object(1, 50_000)
+	tiertest.Put(t, b, kept)
+	slow := func(_ http.ResponseWriter, r *http.Request) bool {
+		<-r.Context().Done()
+		return true
+	}
+	s.trouble.Store(&slow)
+	for n := range 8 {
+		ctx, leave := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		if _, err := tiertest.Get(ctx, b, kept.Key); !errors.Is(err, tier.ErrMissing) {
+			t.Errorf("get %d: %v", n, err)
+		}
+		leave()
+	}
+	s.trouble.Store(nil)
+	if _, err := tiertest.Get(t.Context(), b, kept.Key); err != nil {
+		t.Errorf("a caller with time: %v", err)
+	}
+	if stats := b.Stats(); stats.Down || stats.Slow != 0 || stats.Failed != 0 {
+		t.Errorf("stats: %+v", stats)
+	}
+}
+
+// A failure that passes is tried again, and no caller notices.
 func TestRetries(t *testing.T) {
 	s := newServer(t)
 	b := open(t, s.options())
