@@ -177,7 +177,11 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.text.Write(p)
 }
 
+// String is what is on it; nothing, where there is none.
 func (s *screen) String() string {
+	if s == nil {
+		return ""
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.text.String()

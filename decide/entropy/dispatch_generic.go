@@ -1,16 +1,22 @@
 //go:build !amd64
 
-package probe
+package entropy
 
 // available lists the forms that this machine can run, fastest first.
-func available() []form { return []form{portable} }
+func available() []implementation { return []implementation{portable} }
 
-func (f form) sum(block []float32, most float32, lanes *laneSums) { portableSum(block, most, lanes) }
+func (f implementation) sum(block []float32, most float32, lanes *laneSums) {
+	portableSum(block, most, lanes)
+}
 
-func (f form) loadF32(block, from []float32) (float32, bool) { return portableLoad(block, from) }
-
-func (f form) loadBF16(block []float32, from []BF16) (float32, bool) {
+func (f implementation) loadF32(block, from []float32) (float32, bool) {
 	return portableLoad(block, from)
 }
 
-func (f form) loadF16(block []float32, from []F16) (float32, bool) { return portableLoad(block, from) }
+func (f implementation) loadBF16(block []float32, from []BF16) (float32, bool) {
+	return portableLoad(block, from)
+}
+
+func (f implementation) loadF16(block []float32, from []F16) (float32, bool) {
+	return portableLoad(block, from)
+}
