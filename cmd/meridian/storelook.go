@@ -197,7 +197,7 @@ func tierTable(std *stdio, status *node.CacheStatus) error {
 			}
 			state := "works"
 			if t.Down {
-				state = "left alone after failures"
+				state = "down: left alone after failures, or not open yet"
 			}
 			fmt.Fprintf(table, "%s\t%s\t%.1f%%\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", oneLine(o.Name), oneLine(t.Name), 100*float64(t.Bytes)/float64(max(1, t.Limit)), t.Limit,
 				t.Objects, t.Hits, t.Misses, t.PutsDropped, t.Failed+t.PutsFailed, t.Slow, t.Broken, state)

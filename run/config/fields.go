@@ -257,7 +257,7 @@ var agent = Section{
 		},
 		{
 			Name: "insecure", Kind: Bool, Default: false,
-			Doc: "Allow addresses beyond loopback without TLS, for the data plane and for a directory. Agents then still prove to each other that " +
+			Doc: "Allow addresses beyond loopback without TLS, for the data plane, a directory and an S3 server. Agents then still prove to each other that " +
 				"they know the cell's key, but whoever is on the way can read and change everything that follows.",
 			Tune: "Only on a network that is yours alone; every start warns.",
 		},

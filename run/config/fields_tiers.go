@@ -19,7 +19,7 @@ var storeTiers = []Field{
 	{
 		Name: "s3.endpoint", Kind: Text, Default: None,
 		Rule: "with store.s3.bucket",
-		Doc:  "Server of an S3 bucket for kept prefixes that leave memory: http://host:port or https://host; \"none\" has none. Keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from ~/.aws/credentials, or from the role of the machine.",
+		Doc:  "Server of an S3 bucket for kept prefixes that leave memory: https://host, or http://host:port, which beyond loopback needs agent.insecure; \"none\" has none. Keys come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, from ~/.aws/credentials, or from the role of the machine.",
 	},
 	{
 		Name: "s3.bucket", Kind: Text, Default: None,

@@ -3,13 +3,16 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"meridian/keep/prefix"
 	"meridian/keep/store"
 	"meridian/keep/store/disk"
 	"meridian/keep/store/s3"
+	"meridian/keep/store/tier"
 )
 
 // Store says which part a process has in the object cache.
@@ -52,9 +55,10 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 		if o.Store.DirectMap && own.Offers == 0 {
 			owner.Offers = offeredExtents
 		}
-		if err := n.openTiers(ctx, o.Store); err != nil {
+		if err := o.checkTiers(); err != nil {
 			return err
 		}
+		n.openTiers(o.Store, o.Logger)
 		owner.Tiers = n.tiers
 		owner.Pin = n.pinOwn
 		if o.Door != nil { // else nobody listens, as openPrefixes has it
@@ -75,23 +79,56 @@ func (n *Agent) pinOwn(memory []byte) (unpin func(context.Context) error) {
 	}).Release
 }
 
-// openTiers opens what is below the memory of an owner, the nearest first.
-func (n *Agent) openTiers(ctx context.Context, o *Store) error {
-	if o.Disk != nil {
-		d, err := disk.Open(ctx, *o.Disk)
-		if err != nil {
+// checkTiers refuses what no second try would mend, and a bucket beyond loopback without TLS
+// by accident: the sums of objects are no secret, so that a forged one would be taken for
+// what an engine computed.
+func (o AgentOptions) checkTiers() error {
+	if o.Store.Disk != nil {
+		if err := o.Store.Disk.Check(); err != nil {
 			return err
 		}
-		n.tiers = append(n.tiers, d)
+	}
+	bucket := o.Store.S3
+	if bucket == nil {
+		return nil
+	}
+	if err := bucket.Check(); err != nil || bucket.Secure {
+		return err
+	}
+	host, _, err := net.SplitHostPort(bucket.Endpoint)
+	if err != nil {
+		host = bucket.Endpoint
+	}
+	switch {
+	case isLoopback(host):
+		return nil
+	case !o.Insecure:
+		return fmt.Errorf("node: the S3 server http://%s is beyond loopback and has no TLS: a host on the way could forge what engines find; "+
+			"say https://%s, or allow it with --insecure", bucket.Endpoint, bucket.Endpoint)
+	}
+	o.Logger.Warn("the S3 server is spoken to beyond loopback without TLS: a host on the way can read and forge what engines find", "endpoint", bucket.Endpoint)
+	return nil
+}
+
+// openTiers begins to open what is below the memory of an owner, the nearest first. The
+// agent serves meanwhile.
+func (n *Agent) openTiers(o *Store, logger *slog.Logger) {
+	open := func(name string, open func(context.Context) (tier.Tier, error)) {
+		began := time.Now()
+		n.tiers = append(n.tiers, tier.Open(name, func(err error) {
+			if err != nil {
+				logger.Warn("a tier of the object cache cannot be opened, and is tried again; what leaves memory is lost meanwhile", "tier", name, "error", err)
+				return
+			}
+			logger.Info("a tier of the object cache is open", "tier", name, "ms", time.Since(began).Milliseconds())
+		}, open))
+	}
+	if o.Disk != nil {
+		open("disk", func(ctx context.Context) (tier.Tier, error) { return disk.Open(ctx, *o.Disk) })
 	}
 	if o.S3 != nil {
-		b, err := s3.Open(ctx, *o.S3)
-		if err != nil {
-			return err
-		}
-		n.tiers = append(n.tiers, b)
+		open("s3", func(ctx context.Context) (tier.Tier, error) { return s3.Open(ctx, *o.S3) })
 	}
-	return nil
 }
 
 // tierTimeout is how long a tier has to write what waits when the agent ends; what is left

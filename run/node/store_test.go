@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -13,6 +15,8 @@ import (
 
 	"meridian/internal/until"
 	"meridian/keep/store"
+	"meridian/keep/store/disk"
+	"meridian/keep/store/s3"
 	"meridian/member/directory/memdir"
 	"meridian/move/cuda/cudatest"
 	"meridian/see/telemetry"
@@ -141,4 +145,66 @@ func TestStoreShowsItsNumbers(t *testing.T) {
 			t.Errorf("no line %s in\n%s", line, text)
 		}
 	}
+}
+
+// An S3 server beyond loopback without TLS is refused, or warned of where that is allowed.
+func TestTiersBeyondLoopback(t *testing.T) {
+	for endpoint, refused := range map[string]bool{
+		"127.0.0.1:9000": false, "localhost:9000": false, "[::1]:9000": false, "localhost": false,
+		"10.0.0.7:9000": true, "minio:9000": true, "s3.example.com": true,
+	} {
+		var log bytes.Buffer
+		o := AgentOptions{Logger: slog.New(slog.NewTextHandler(&log, nil)), Store: &Store{S3: &s3.Options{Endpoint: endpoint, Bucket: "cache", Bytes: 1 << 30}}}
+		if err := o.checkTiers(); (err != nil) != refused || refused && !strings.Contains(err.Error(), "--insecure") {
+			t.Errorf("%s: %v", endpoint, err)
+		}
+		o.Insecure = true
+		if err := o.checkTiers(); err != nil || strings.Contains(log.String(), "level=WARN") != refused {
+			t.Errorf("%s, insecure: %v, log %q", endpoint, err, &log)
+		}
+		o.Store.S3.Secure, o.Insecure = true, false
+		if err := o.checkTiers(); err != nil {
+			t.Errorf("%s with TLS: %v", endpoint, err)
+		}
+		o.Store.S3.Bytes = 1
+		if err := o.checkTiers(); err == nil {
+			t.Errorf("%s: a bucket of one byte is taken", endpoint)
+		}
+	}
+}
+
+// An agent whose disk cannot be opened serves at once, says why, and uses the disk when it
+// comes.
+func TestABrokenDiskDoesNotKeepTheAgentFromStarting(t *testing.T) {
+	dir := t.TempDir()
+	inTheWay := filepath.Join(dir, "disk")
+	if err := os.WriteFile(inTheWay, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := &lockedBuffer{}
+	n := open(t, AgentOptions{Name: "a", StateDir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(said, nil))})
+	directory, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Directory = directory
+	part := &Store{Owner: &store.OwnerOptions{Bytes: 4 << 20}, Candidate: true, Disk: &disk.Options{Dir: inTheWay, Bytes: 64 << 20}}
+	if err := n.openStore(t.Context(), AgentOptions{Store: part, Logger: n.logger}); err != nil {
+		t.Fatal(err)
+	}
+	until.True(t, "it hears of itself by the directory", func() bool { return len(n.Store.Owners()) > 0 })
+	if err := n.Store.Put(t.Context(), "key", []byte("value"), store.PutOptions{}); err != nil {
+		t.Errorf("put beside a disk that cannot be opened: %v", err)
+	}
+	down := func() bool { _, tiers := n.Store.Cold(); return tiers[0].Down }
+	until.True(t, "it says why", func() bool {
+		return strings.Contains(said.String(), "cannot be opened") && strings.Contains(said.String(), "not a directory")
+	})
+	if !down() {
+		t.Error("a disk that is not open is not down")
+	}
+	if err := os.Remove(inTheWay); err != nil {
+		t.Fatal(err)
+	}
+	until.True(t, "the disk is used when it can be", func() bool { return !down() })
 }

@@ -79,8 +79,8 @@ var tierMetrics = []Metric{
 	{
 		Name: "meridian_store_tier_down", Type: Gauge, Unit: "1",
 		Labels: []Label{{Name: "tier", Values: []string{"disk", "s3"}}},
-		Help:   "1 while a tier is left alone, after it failed several times in a row.",
-		Action: "1 for long: the disk or the server is gone; everything goes on without it.",
+		Help:   "1 while a tier is left alone, after it failed several times in a row, and until it is open.",
+		Action: "1 for long: the disk or the server is gone, or is still being read; everything goes on without it, and the agent's log says why.",
 		Room:   "keep/store",
 	},
 }

@@ -60,6 +60,12 @@ type Options struct {
 
 const maxSegment = 4 << 30
 
+// Check says what is wrong with options, before anything is opened.
+func (o Options) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 func (o Options) withDefaults() (Options, error) {
 	o.SegmentBytes = cmp.Or(o.SegmentBytes, min(max(o.Bytes/32, 16<<20), 1<<30)) / page * page
 	o.MaxWaiting, o.MaxReads, o.Timeout = cmp.Or(o.MaxWaiting, 64<<20), cmp.Or(o.MaxReads, 16), cmp.Or(o.Timeout, time.Second)

@@ -64,6 +64,12 @@ type Options struct {
 
 const maxSegment = 1 << 30
 
+// Check says what is wrong with options, before anything is opened.
+func (o Options) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 func (o Options) withDefaults() (Options, error) {
 	o.SegmentBytes, o.Linger = cmp.Or(o.SegmentBytes, 32<<20), cmp.Or(o.Linger, time.Second)
 	o.MaxWaiting = cmp.Or(o.MaxWaiting, 4*o.SegmentBytes)

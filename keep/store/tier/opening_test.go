@@ -1,0 +1,96 @@
+package tier_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"meridian/keep/store/tier"
+)
+
+// plain is a tier that has every key, and counts its ends.
+type plain struct {
+	tier.Tier
+	closed int
+}
+
+func (p *plain) Has(keys [][]byte) []bool    { return slices.Repeat([]bool{true}, len(keys)) }
+func (p *plain) Put(tier.Object) error       { return nil }
+func (p *plain) Drop([]byte)                 {}
+func (p *plain) Flush(context.Context) error { return nil }
+func (p *plain) Stats() tier.Stats           { return tier.Stats{Objects: 7} }
+func (p *plain) Close(context.Context) error { p.closed++; return nil }
+func (p *plain) Get(context.Context, []byte, func([]byte, int) []byte) ([]byte, error) {
+	return []byte("value"), nil
+}
+
+// A tier that cannot be opened is a miss at once, is tried again, and is used when it comes.
+func TestOpeningComesWhenItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		works, tries, inner, told := false, 0, &plain{}, []error{}
+		broken := errors.New("read-only file system")
+		o := tier.Open("disk", func(err error) { told = append(told, err) }, func(context.Context) (tier.Tier, error) {
+			if tries++; !works {
+				return nil, broken
+			}
+			return inner, nil
+		})
+		synctest.Wait()
+		if _, err := o.Get(t.Context(), []byte("k"), nil); !errors.Is(err, tier.ErrMissing) || !errors.Is(err, tier.ErrDown) {
+			t.Errorf("get: %v", err)
+		}
+		if err := o.Put(tier.Object{}); !errors.Is(err, tier.ErrDown) || o.Has([][]byte{nil})[0] || o.Flush(t.Context()) != nil {
+			t.Errorf("put: %v", err)
+		}
+		o.Drop(nil)
+		if s := o.Stats(); !s.Down || s.Failed != 1 || s.Misses != 1 || s.PutsDropped != 1 {
+			t.Errorf("before it is open: %+v", s)
+		}
+		time.Sleep(10 * time.Minute)
+		if tries < 10 || tries > 30 {
+			t.Errorf("%d tries in 10 minutes", tries)
+		}
+		works = true
+		time.Sleep(time.Minute)
+		if v, err := o.Get(t.Context(), []byte("k"), nil); err != nil || string(v) != "value" || !o.Has([][]byte{nil})[0] {
+			t.Errorf("when it is open: %v", err)
+		}
+		if s := o.Stats(); s.Down || s.Objects != 7 || s.Misses != 1 || s.Failed != uint64(tries-1) {
+			t.Errorf("when it is open: %+v", s)
+		}
+		if len(told) != tries || !errors.Is(told[0], broken) || told[tries-1] != nil {
+			t.Errorf("it told %v", told)
+		}
+		if err := o.Close(t.Context()); err != nil || inner.closed != 1 {
+			t.Errorf("closed %d times: %v", inner.closed, err)
+		}
+	})
+}
+
+// One that hangs while it is opened keeps its owner's end waiting no longer than ctx, and is
+// closed when it comes after all.
+func TestOpeningHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang, inner := make(chan struct{}), &plain{}
+		o := tier.Open("disk", func(error) { t.Error("it is open") }, func(context.Context) (tier.Tier, error) {
+			<-hang
+			return inner, nil
+		})
+		if s := o.Stats(); !s.Down {
+			t.Errorf("while it hangs: %+v", s)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := o.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("close: %v", err)
+		}
+		close(hang)
+		synctest.Wait()
+		if inner.closed != 1 {
+			t.Errorf("what came too late is closed %d times", inner.closed)
+		}
+	})
+}
