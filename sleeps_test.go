@@ -40,6 +40,7 @@ var sleeping = map[string]pauses{
 	"keep/store/disk/bench_test.go":              {1, load},
 	"keep/store/flood_test.go":                   {1, simulated},
 	"keep/store/reader_test.go":                  {1, simulated},
+	"keep/store/tier/opening_test.go":            {2, simulated},
 	"member/directory/election/election_test.go": {1, simulated},
 	"member/directory/etcd/health_test.go":       {1, simulated},
 	"member/directory/etcd/etcdserver_test.go":   {2, outage},
