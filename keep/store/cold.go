@@ -147,6 +147,10 @@ func (c *cold) writeOne(b *writeBehind, name []byte) (wrote bool) {
 		return false
 	}
 	at := h.held[0].Location
+	if b.Takes(at.Bytes) != nil { // before its bytes are read for their sum, at each use
+		c.count(func(s *ColdStats) { s.Dropped++ })
+		return false
+	}
 	if c.store.owned.heap.Check(at.Offset, at.Bytes, at.Checksum) != nil {
 		h.drop(0, true)
 		return false

@@ -250,6 +250,7 @@ type hung struct {
 
 func (h *hung) Name() string          { return "hung" }
 func (h *hung) Put(tier.Object) error { return tier.ErrBusy }
+func (h *hung) Takes(uint64) error    { return nil }
 func (h *hung) Drop([]byte)           {}
 func (h *hung) Stats() (s tier.Stats) { return s }
 func (h *hung) Flush(ctx context.Context) error {
@@ -348,4 +349,32 @@ func TestColdReaderThatLeaves(t *testing.T) {
 	if stats, _ := a.Cold(); stats.Promoted != 20 || stats.PromotionsFailed != 0 {
 		t.Errorf("%+v", stats)
 	}
+}
+
+// choosy is a tier that takes nothing, and tells when it was asked.
+type choosy struct {
+	hung
+	refused chan struct{}
+}
+
+func (c *choosy) Has(keys [][]byte) []bool { return make([]bool, len(keys)) }
+func (c *choosy) Put(tier.Object) error    { panic("it was given what it does not take") }
+func (c *choosy) Takes(bytes uint64) error {
+	c.refused <- struct{}{}
+	return tier.ErrTooLarge
+}
+
+// What a tier does not take is not read for its sum at each use: the tier is asked first.
+func TestColdTierDoesNotTakeIt(t *testing.T) {
+	c := newCell(t, "inproc")
+	x := &choosy{refused: make(chan struct{}, 10)}
+	a := startTiered(t, c, func(o *store.Options) { o.Owner = &store.OwnerOptions{Bytes: 32 << 20, Tiers: []tier.Tier{x}} })
+	run := runNumber(1, 1)
+	keepRun(t, a, run)
+	wantHeld(t, a, run, 1)
+	for range 3 {
+		wantHeld(t, a, run, 1)
+		<-x.refused
+	}
+	until.True(t, "it is counted", func() bool { stats, _ := a.Cold(); return stats.Dropped >= 3 })
 }

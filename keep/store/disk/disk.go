@@ -44,7 +44,8 @@ type Options struct {
 	// Bytes is the most that it takes; at least 32 MiB.
 	Bytes uint64
 	// SegmentBytes is the size of a segment, the room that is reclaimed at a time;
-	// default a 32nd of Bytes, between 16 MiB and 1 GiB. No object is larger.
+	// default a 32nd of Bytes, between 16 MiB and 1 GiB. A larger object, of up to half of
+	// Bytes and 1 GiB, has a segment of its own.
 	SegmentBytes uint64
 	// MaxWaiting bounds the bytes that were taken and are not written; default 64 MiB.
 	MaxWaiting uint64
@@ -59,6 +60,9 @@ type Options struct {
 }
 
 const maxSegment = 4 << 30
+
+// largest is the longest payload that is taken.
+func (o *Options) largest() uint64 { return record.Largest(min(maxSegment, o.Bytes/2), page) }
 
 // Check says what is wrong with options, before anything is opened.
 func (o Options) Check() error {

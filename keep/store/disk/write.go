@@ -24,6 +24,20 @@ const (
 	maxWritten  = 8 << 20
 )
 
+// Takes implements tier.Tier.
+func (d *Disk) Takes(bytes uint64) error {
+	if most := d.options.largest(); bytes > most {
+		return fmt.Errorf("%w: %d bytes, and the disk takes up to %d", tier.ErrTooLarge, bytes, most)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.putting.Rests(d.now()) {
+		d.stats.PutsDropped++
+		return tier.ErrDown
+	}
+	return nil
+}
+
 // Put implements tier.Tier. It encodes on the caller's goroutine.
 func (d *Disk) Put(o tier.Object) error {
 	r := record.Record{Key: o.Key, Header: o.Header, Payload: o.Payload}
@@ -32,8 +46,8 @@ func (d *Disk) Put(o tier.Object) error {
 	}
 	it := &item{hash: record.HashKey(o.Key), bytes: len(o.Payload)}
 	size := record.Size(&r, page)
-	if uint64(size) > d.options.SegmentBytes {
-		return fmt.Errorf("%w: %d bytes do not fit a segment of %d", record.ErrSize, size, d.options.SegmentBytes)
+	if most := d.options.largest(); uint64(len(o.Payload)) > most {
+		return fmt.Errorf("%w: %d bytes, and the disk takes up to %d", tier.ErrTooLarge, len(o.Payload), most)
 	}
 	if fresh, err := d.reserve(it, uint64(size)); !fresh {
 		return err
@@ -233,7 +247,8 @@ func (d *Disk) room(size int64) (*segment, int64, error) {
 	}
 	d.active = nil
 	var old []*segment
-	for d.stats.Bytes+d.options.SegmentBytes > d.options.Bytes && len(d.segments) > 0 {
+	reserve := max(d.options.SegmentBytes, uint64(size)) // a large object has a segment of its own
+	for d.stats.Bytes+reserve > d.options.Bytes && len(d.segments) > 0 {
 		old = append(old, d.reclaim())
 	}
 	number := d.next
@@ -246,7 +261,7 @@ func (d *Disk) room(size int64) (*segment, int64, error) {
 		d.discard(s)
 	}
 	path := filepath.Join(d.options.Dir, segmentName(number))
-	f, err := d.files.Create(path, int64(d.options.SegmentBytes))
+	f, err := d.files.Create(path, int64(reserve))
 	d.mu.Lock()
 	if err != nil {
 		return nil, 0, err

@@ -78,6 +78,13 @@ func Size(r *Record, align int) int {
 	return (n + align - 1) / align * align
 }
 
+// Largest is the longest payload whose record fits so much room, whatever its key and header.
+func Largest(room uint64, align int) uint64 {
+	const around = mrdn.HeaderSize + prefixSize + MaxKey + MaxHeader
+	room = room / uint64(align) * uint64(align)
+	return min(max(room, around)-around, MaxPayload)
+}
+
 // Check says whether an object can be a record.
 func (r *Record) Check() error {
 	if len(r.Key) == 0 || len(r.Key) > MaxKey || len(r.Header) > MaxHeader || len(r.Payload) > MaxPayload {

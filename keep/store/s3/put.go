@@ -28,6 +28,20 @@ type item struct {
 	since  time.Time
 }
 
+// Takes implements tier.Tier.
+func (b *Bucket) Takes(bytes uint64) error {
+	if most := b.options.largest(); bytes > most {
+		return fmt.Errorf("%w: %d bytes, and the bucket takes up to %d", tier.ErrTooLarge, bytes, most)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.puts.Rests(b.now()) {
+		b.stats.PutsDropped++
+		return tier.ErrDown
+	}
+	return nil
+}
+
 // Put implements tier.Tier. It encodes on the caller's goroutine.
 func (b *Bucket) Put(o tier.Object) error {
 	r := record.Record{Key: o.Key, Header: o.Header, Payload: o.Payload}
@@ -36,8 +50,8 @@ func (b *Bucket) Put(o tier.Object) error {
 	}
 	it := &item{hash: record.HashKey(o.Key), size: len(o.Payload), since: time.Now()}
 	size := uint64(record.Size(&r, align))
-	if size > b.options.SegmentBytes {
-		return fmt.Errorf("%w: %d bytes do not fit a segment of %d", record.ErrSize, size, b.options.SegmentBytes)
+	if most := b.options.largest(); uint64(len(o.Payload)) > most {
+		return fmt.Errorf("%w: %d bytes, and the bucket takes up to %d", tier.ErrTooLarge, len(o.Payload), most)
 	}
 	if fresh, err := b.reserve(it, size); !fresh {
 		return err
@@ -133,7 +147,7 @@ func (b *Bucket) batch() (batch []*item, pause time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n, size := 0, uint64(0)
-	for n < len(b.waiting) && n < maxEntries && size+uint64(len(b.waiting[n].bytes)) <= b.options.SegmentBytes {
+	for n < len(b.waiting) && n < maxEntries && (n == 0 || size+uint64(len(b.waiting[n].bytes)) <= b.options.SegmentBytes) {
 		size += uint64(len(b.waiting[n].bytes))
 		n++
 	}

@@ -47,7 +47,8 @@ type Options struct {
 	AccessKey, SecretKey string
 	// Bytes is the most that is kept under the prefix; at least two segments.
 	Bytes uint64
-	// SegmentBytes is how much is put at once; default 32 MiB. No object is larger.
+	// SegmentBytes is how much is put at once; default 32 MiB. A larger object, of up to half
+	// of Bytes and 1 GiB, is put alone.
 	SegmentBytes uint64
 	// Linger is the longest that an object waits for others; default 1 s.
 	Linger time.Duration
@@ -63,6 +64,9 @@ type Options struct {
 }
 
 const maxSegment = 1 << 30
+
+// largest is the longest payload that is taken.
+func (o *Options) largest() uint64 { return record.Largest(min(maxSegment, o.Bytes/2), align) }
 
 // Check says what is wrong with options, before anything is opened.
 func (o Options) Check() error {

@@ -91,6 +91,14 @@ func (o *Opening) opened(count *uint64) Tier {
 // Name implements Tier.
 func (o *Opening) Name() string { return o.name }
 
+// Takes implements Tier.
+func (o *Opening) Takes(bytes uint64) error {
+	if t := o.opened(&o.before.PutsDropped); t != nil {
+		return t.Takes(bytes)
+	}
+	return ErrDown
+}
+
 // Put implements Tier.
 func (o *Opening) Put(object Object) error {
 	if t := o.opened(&o.before.PutsDropped); t != nil {

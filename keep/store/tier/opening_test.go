@@ -19,6 +19,7 @@ type plain struct {
 
 func (p *plain) Has(keys [][]byte) []bool    { return slices.Repeat([]bool{true}, len(keys)) }
 func (p *plain) Put(tier.Object) error       { return nil }
+func (p *plain) Takes(uint64) error          { return nil }
 func (p *plain) Drop([]byte)                 {}
 func (p *plain) Flush(context.Context) error { return nil }
 func (p *plain) Stats() tier.Stats           { return tier.Stats{Objects: 7} }

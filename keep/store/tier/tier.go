@@ -27,6 +27,8 @@ var (
 	ErrDown = errors.New("tier: it failed, and is left alone for a while")
 	// ErrClosed means that it is closed, or closing.
 	ErrClosed = errors.New("tier: closed")
+	// ErrTooLarge means that a tier takes no object of such a size.
+	ErrTooLarge = errors.New("tier: too large an object")
 )
 
 // Object is what a tier keeps. The header is its owner's, and means nothing to the tier.
@@ -38,6 +40,9 @@ type Object struct {
 type Tier interface {
 	// Name says which one it is, as metrics and people call it.
 	Name() string
+	// Takes says why an object of so many bytes would be refused now, for long; nil: it may
+	// be taken. It costs next to nothing, unlike what a Put needs.
+	Takes(bytes uint64) error
 	// Put takes an object, or refuses it at once. Its bytes are the caller's again when it
 	// returns. It can be got when it is kept, which takes a moment; an object that cannot
 	// be kept then is counted. One that is kept already stays as it is.

@@ -25,7 +25,7 @@ type Subject struct {
 // Run runs the suite; fresh is a place where nothing is kept yet.
 func Run(t *testing.T, fresh func(t *testing.T) Subject) {
 	for name, test := range map[string]func(*testing.T, Subject){
-		"Contents": contents, "Missing": missing, "Again": again, "Drop": drop, "Reopen": reopen, "Full": full, "Many": many, "Closed": closed, "Refused": refused, "Together": together,
+		"Contents": contents, "Missing": missing, "Again": again, "Drop": drop, "Reopen": reopen, "Full": full, "Many": many, "Closed": closed, "Refused": refused, "Large": large, "Together": together,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, fresh(t)) })
 	}
@@ -278,8 +278,40 @@ func refused(t *testing.T, s Subject) {
 			t.Errorf("%s was taken", name)
 		}
 	}
+	if err := x.Takes(uint64(s.Keeps)); !errors.Is(err, tier.ErrTooLarge) {
+		t.Errorf("it would take all that it keeps as one: %v", err)
+	}
+	if err := x.Takes(1); err != nil {
+		t.Errorf("it would not take a byte: %v", err)
+	}
 	x.Drop(nil)
 	if stats := x.Stats(); stats.Objects != 0 || stats.Waiting != 0 {
+		t.Errorf("stats: %+v", stats)
+	}
+}
+
+// An object that is larger than what is written at once is kept like others, and goes when
+// its turn comes.
+func large(t *testing.T, s Subject) {
+	x := s.Open(t)
+	o := Object(1, s.Keeps/3)
+	if err := x.Takes(uint64(len(o.Payload))); err != nil {
+		t.Fatal(err)
+	}
+	Put(t, x, Object(0, 1000), o, Object(2, 1000))
+	wantGot(t, x, o)
+	closeIt(t, x)
+	x = s.Open(t)
+	defer closeIt(t, x)
+	wantGot(t, x, o)
+	for n := 3; n < 8; n++ {
+		Put(t, x, Object(n, s.Keeps/3))
+	}
+	if _, err := Get(within(t), x, o.Key); !errors.Is(err, tier.ErrMissing) {
+		t.Errorf("the first is still there: %v", err)
+	}
+	wantGot(t, x, Object(7, s.Keeps/3))
+	if stats := x.Stats(); stats.Bytes > uint64(s.Keeps) {
 		t.Errorf("stats: %+v", stats)
 	}
 }
