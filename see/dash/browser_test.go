@@ -185,7 +185,7 @@ func TestRealBrowser(t *testing.T) {
 			t.Errorf("what a process wrote has become markup: %q", title)
 		}
 		b.do(t, chromedp.KeyEvent("\x1b"), chromedp.WaitNotVisible("#story-body"))
-		// The list moves on while somebody walks it with keys: what had the focus keeps it.
+		// The list moves on while the reader walks it with keys: what had the focus keeps it.
 		b.is(t, `(document.querySelector("#requests tbody button.link").focus(), true)`)
 		before := value[int](t, b, frames)
 		b.is(t, frames+" > "+strconv.Itoa(before+2))
@@ -248,8 +248,8 @@ func TestRealBrowser(t *testing.T) {
 	}
 }
 
-// Where the admin listener asks for a key, whoever gives it to the browser sees the page live,
-// and stories; nobody else does.
+// Where the admin listener asks for a key, a browser that has it shows the page live, and
+// stories; without the key it shows nothing.
 func TestRealBrowserWithAKey(t *testing.T) {
 	const key = "the key of an operator"
 	b := openBrowser(t)
@@ -280,7 +280,7 @@ func TestRealBrowserWithAKey(t *testing.T) {
 		b.is(t, `document.getElementById("story-body").textContent.includes("request abc: finished")`)
 	}
 	// As a bookmark has it, and from then on as the browser remembers it.
-	at.User = url.UserPassword("anybody", key)
+	at.User = url.UserPassword("operator", key)
 	b.do(t, chromedp.Navigate(at.String()))
 	watches()
 	at.User = nil

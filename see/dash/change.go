@@ -193,7 +193,7 @@ func troubles(now *View, at time.Time) (all []Event) {
 
 func orUnknown(why string) string {
 	if why == "" {
-		return "nobody says why"
+		return "no reason was given"
 	}
 	return why
 }

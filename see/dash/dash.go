@@ -69,7 +69,7 @@ func Open(_ context.Context, o Options) (*Page, error) {
 	return p, nil
 }
 
-// policy lets the page reach who served it, and nobody else.
+// policy lets the page reach the server that it came from, and no other.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -165,7 +165,7 @@ func (p *Page) explain(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Looks tells whether the cell is being looked at: somebody watches, or did a moment ago.
+// Looks tells whether the cell is being looked at: a browser watches, or did a moment ago.
 func (p *Page) Looks() bool {
 	p.feed.mu.Lock()
 	defer p.feed.mu.Unlock()

@@ -204,14 +204,14 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Nobody watches: nothing is looked at.
+// While no browser watches, the cell is not looked at.
 func TestUnwatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeCell{}
 		p := open(t, c, Options{Interval: time.Millisecond, Linger: 10 * time.Millisecond, Watchers: 1})
 		time.Sleep(20 * time.Millisecond)
 		if c.set(func(c *fakeCell) {}); c.looks != 0 {
-			t.Fatalf("%d looks before anybody came", c.looks)
+			t.Fatalf("%d looks before the first watcher came", c.looks)
 		}
 		ctx, leave := context.WithCancel(t.Context())
 		gone := make(chan struct{})
@@ -328,7 +328,7 @@ func TestNoOtherHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rest := strings.ReplaceAll(string(text), "http://www.w3.org/2000/svg", "") // a name, which nobody asks
+		rest := strings.ReplaceAll(string(text), "http://www.w3.org/2000/svg", "") // the name of a format, from which nothing is loaded
 		if strings.Contains(rest, "http://") || strings.Contains(rest, "https://") || strings.Contains(rest, "innerHTML = ") {
 			t.Errorf("%s names another host, or makes markup of text", name)
 		}

@@ -257,7 +257,7 @@ func TestPipesDoNotBlock(t *testing.T) {
 			t.Errorf("memory found %q", c.Found)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("waits for somebody to write into a pipe")
+		t.Fatal("waits for a writer of a pipe")
 	}
 }
 

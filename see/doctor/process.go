@@ -55,7 +55,7 @@ func (p *boundedHost) yama() finding {
 		return warn(found, "Relax it as root, or give the agent that capability; engines that lend memfds do without it:\n"+
 			relax+"\n    docker run --cap-add SYS_PTRACE …")
 	case "3":
-		return warn("3: nobody may, until the next boot",
+		return warn("3: no process may, until the next boot",
 			"Lower it in /etc/sysctl.d and reboot, or let engines lend memfds; after the reboot this must print 0 or 1:\n"+
 				"    sysctl kernel.yama.ptrace_scope")
 	default:

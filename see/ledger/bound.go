@@ -11,7 +11,7 @@ import (
 
 // Bounds of a record. Models, problems and reasons are words of clients and
 // engines, and a ledger keeps thousands of records: it keeps of each word no
-// more than this, whoever adds it.
+// more than this, from whichever room it comes.
 const (
 	maxText  = 1 << 10 // bytes, with the note that it was cut
 	maxParts = 16      // legs of a record, and engines that held something; no request comes to more

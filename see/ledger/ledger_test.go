@@ -107,7 +107,7 @@ func TestFoundByName(t *testing.T) {
 	l := open(t, Options{Dir: dir})
 	one, two := record(1), record(2)
 	one.ClientID, one.Legs = `order "7"`, []Leg{{Kind: DecodeLeg, Transfer: "abc"}, {Kind: DecodeLeg, Transfer: "def"}}
-	two.ClientID = one.ID // which deceives nobody
+	two.ClientID = one.ID // which must not pass for the id of the first
 	l.Add(one)
 	l.Add(two)
 	closed(t, l)
@@ -216,7 +216,7 @@ func TestDiskGone(t *testing.T) {
 		t.Error(err)
 	}
 	closed(t, l)
-	// What was in the buffer may have gone to the file that nobody sees any more.
+	// What was in the buffer may have gone to the file that was removed.
 	if lost := l.Dropped(); lost < 2*queueLength {
 		t.Errorf("only %d records are counted as lost", lost)
 	}

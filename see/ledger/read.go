@@ -14,9 +14,9 @@ import (
 	"strings"
 )
 
-// FindIn looks for a record in the files of a state directory, whoever wrote
-// them, by the request's id or by what its client called it. A request that was
-// recorded twice is told as it was last.
+// FindIn looks for a record in the files of a state directory, which several
+// processes may have written, by the request's id or by what its client called
+// it. A request that was recorded twice is told as it was last.
 func FindIn(dir, id string) (*Record, error) {
 	found, err := findIn(dir, id, func(r *Record) bool { return r.ID == id })
 	if errors.Is(err, ErrNoRecord) { // a client may call its request by another's id

@@ -76,13 +76,13 @@ var catalogue = slices.Concat([]Metric{
 		Name: "meridian_agent_notifications_total", Type: Counter, Unit: "notifications",
 		Labels: []Label{{Name: "end", Values: []string{"taken", "refused"}}},
 		Help:   "Notifications that came from peers.",
-		Action: "refused above zero: whoever should take them does not keep up.",
+		Action: "refused above zero: the program that should take them does not keep up.",
 		Room:   "move/agent",
 	},
 	{
 		Name: "meridian_agent_regions", Type: Gauge, Unit: "regions",
 		Help:   "Regions of memory that are registered.",
-		Action: "Growing without new engines: somebody registers and never deregisters.",
+		Action: "Growing without new engines: a program registers and never deregisters.",
 		Room:   "move/agent",
 	},
 	{
@@ -94,7 +94,7 @@ var catalogue = slices.Concat([]Metric{
 	{
 		Name: "meridian_agent_grants", Type: Gauge, Unit: "grants",
 		Help:   "Grants that open memory of this agent to a peer.",
-		Action: "Growing without end means that somebody grants and never revokes; grants expire by themselves.",
+		Action: "Growing without end: a program grants and never revokes; grants expire by themselves.",
 		Room:   "move/agent",
 	},
 	{
@@ -120,7 +120,7 @@ var catalogue = slices.Concat([]Metric{
 	{
 		Name: "meridian_handoff_offers_ended_total", Type: Counter, Unit: "offers",
 		Labels: []Label{{Name: "end", Values: []string{"freed", "expired"}}},
-		Help:   "Offers whose blocks are the engine's again: taken or withdrawn, or because nobody came.",
+		Help:   "Offers whose blocks are the engine's again: taken or withdrawn, or expired because no decode engine came.",
 		Action: "A rising expired: decode engines do not come for what prefill computes; look at the gateway and at the decode agents.",
 		Room:   "move/transceiver",
 	},
@@ -195,7 +195,7 @@ var catalogue = slices.Concat([]Metric{
 		Name: "meridian_door_refused_total", Type: Counter, Unit: "refusals",
 		Labels: []Label{{Name: "code"}},
 		Help:   "Connections and requests of engines that were refused, by the code of the answer.",
-		Action: "docs/wire.md explains the codes. leg or denied rising: somebody tries what he may not.",
+		Action: "docs/wire.md explains the codes. leg or denied rising: an engine asks for what it may not have.",
 		Room:   "serve/doorserver",
 	},
 	{
@@ -229,7 +229,7 @@ var catalogue = slices.Concat([]Metric{
 		Name: "meridian_gateway_requests_total", Type: Counter, Unit: "requests",
 		Labels: []Label{{Name: "outcome", Values: []string{"finished", "refused", "failed", "cancelled"}}},
 		Help:   "Requests of clients that ended, by how.",
-		Action: "failed above zero: engines were lost and nobody could go on; `meridian explain` tells of one, the gateway's /debug/requests of the latest. refused is the clients' doing.",
+		Action: "failed above zero: engines were lost and no other could go on; `meridian explain` tells of one, the gateway's /debug/requests of the latest. refused is the clients' doing.",
 		Room:   "serve/gateway",
 	},
 	{
@@ -254,7 +254,7 @@ var catalogue = slices.Concat([]Metric{
 	{
 		Name: "meridian_gateway_connections_refused_total", Type: Counter, Unit: "connections",
 		Help:   "Connections of clients for which there was no room, whatever they would have asked for.",
-		Action: "Above zero: raise gateway.max_connections, and the limit of open files with it; or somebody opens connections and sends nothing.",
+		Action: "Above zero: raise gateway.max_connections, and the limit of open files with it; or a client opens connections and sends nothing.",
 		Room:   "serve/gateway",
 	},
 	{

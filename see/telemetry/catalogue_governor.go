@@ -104,7 +104,7 @@ var governorMetrics = []Metric{
 		Name: "meridian_governor_entropies_total", Type: Counter, Unit: "tokens",
 		Labels: []Label{{Name: "what", Values: []string{"measured", "late", "missed", "forgotten"}}},
 		Help:   "Entropies that came by connections that only measure: all, those that came after their token was committed, tokens of thoughts that were committed without, and sequences that no scheduler told of.",
-		Action: "missed near measured: the scheduler tells sooner than the ranks, or nobody measures; an engine whose thoughts end by decisions ends them by their caps alone.",
+		Action: "missed near measured: the scheduler tells sooner than the ranks, or no rank measures; an engine whose thoughts end by decisions ends them by their caps alone.",
 		Room:   "serve/governing",
 	},
 	{
@@ -115,7 +115,7 @@ var governorMetrics = []Metric{
 	},
 	{
 		Name: "meridian_governor_failed_open_total", Type: Counter, Unit: "events",
-		Help:   "How often governed engines lifted pauses or planned by themselves: nobody could run, nothing was decided for a second, or their side of governing was at fault.",
+		Help:   "How often governed engines lifted pauses or planned by themselves: no sequence could run, nothing was decided for a second, or their side of governing was at fault.",
 		Action: "Rising: the engine's log has its faults; `meridian phases --json` says which engine it is.",
 		Room:   "serve/governing",
 	},

@@ -11,7 +11,7 @@ import (
 )
 
 // Span is one part of a trace, of something that is over: rooms leave records, and
-// whoever has one makes spans of it.
+// the process that has one makes spans of it.
 type Span struct {
 	Trace [16]byte
 	ID    [8]byte

@@ -124,7 +124,7 @@ func TestWhatIsNotInTheCatalogueIsRefused(t *testing.T) {
 				t.Error("one bad number hid the good ones")
 			}
 			if !strings.Contains(logs.String(), "telemetry:") {
-				t.Errorf("nobody was told: %q", logs.String())
+				t.Errorf("the log does not say so: %q", logs.String())
 			}
 		})
 	}

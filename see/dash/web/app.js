@@ -199,7 +199,7 @@ function showMemory(f) {
   const most = Math.max(1, ...[...kinds.values()].map((t) => t.bytes));
   replace(el("memory"), kinds.size ? [...kinds.entries()].map(([kind, t]) =>
     make("div", {}, make("div", { class: "row2" }, make("span", {}, names[kind] || kind), make("b", {}, bytes(t.bytes))), bar(t.bytes / most), make("p", { class: "note" }, t.where.join(" · "))),
-  ) : make("p", { class: "note" }, "Nobody has lent any yet."));
+  ) : make("p", { class: "note" }, "No engine has lent any yet."));
 }
 
 const ownersShown = 64;

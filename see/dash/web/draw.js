@@ -39,7 +39,7 @@ const ms = (n) => (n === 0 ? "0" : n >= 1000 ? (n / 1000).toFixed(2) + " s" : n 
 const number = (n) => (n >= 100 ? n.toFixed(0) : n >= 1 ? n.toFixed(1) : n > 0 ? n.toFixed(3) : "–");
 const clock = (at) => new Date(at).toLocaleTimeString([], { hour12: false });
 
-// engineName is how an engine is shown: the object cache's has a number behind it that tells nobody anything.
+// engineName is how an engine is shown: the object cache's has a number behind it that says nothing to a reader.
 const engineName = (name) => (name || "–").replace(/^(store@.+)\/[0-9a-f]{8,}$/, "$1");
 
 // tens are the powers of ten within a range.

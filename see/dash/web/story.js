@@ -29,7 +29,7 @@ function showStory(body, story) {
   }
   const requests = story.requests || [], handoffs = story.handoffs || [], transfers = story.transfers || [], objects = story.objects || [];
   if (!requests.length && !handoffs.length && !transfers.length && !objects.length) {
-    parts.push(make("p", {}, `Nobody of the ${story.asked} members that answered remembers it.`),
+    parts.push(make("p", {}, `None of the ${story.asked} members that answered remembers it.`),
       make("p", { class: "note" }, story.id.startsWith("kv/") ? "It was never kept, or was evicted or dropped. What lies on disk or in S3 alone is found by its whole key, of tenants that an agent has heard of." : "Records are bounded: old ones go. An id has 32 hex digits; its beginning will do, or what the client called its request."));
     return body.replaceChildren(...parts);
   }
