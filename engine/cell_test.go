@@ -43,8 +43,8 @@ type cell struct {
 	trouble
 }
 
-// testOffer is a cache that can be fetched: an engine's, or, from nobody, what was
-// found.
+// testOffer is a cache that can be fetched: an engine's, or, without an engine, what
+// was found.
 type testOffer struct {
 	from *testDoor
 	site

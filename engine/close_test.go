@@ -38,7 +38,7 @@ func TestCloseHasOneDeadline(t *testing.T) {
 	e.start()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
-	// Nobody reads, so that it pauses and never ends.
+	// The answer is not read, so that the request pauses and never ends.
 	if _, err := e.Submit(t.Context(), Request{Prompts: [][]uint32{prompt(1, 4)}, MaxTokens: 1500, IgnoreEOS: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func (e *Engine) offeredEarly(c *choice, y *early, ticket []byte, err error) {
 		y.refuse = true
 		e.counters.Declined++
 		q.kvReason = err.Error()
-		e.options.Logger.Debug("an offer was not taken; whoever decodes computes the prompt", "request", q.ID, "transfer", fmt.Sprintf("%x", y.transfer), "error", err)
+		e.options.Logger.Debug("an offer was not taken; the decode engine computes the prompt", "request", q.ID, "transfer", fmt.Sprintf("%x", y.transfer), "error", err)
 		if !errors.Is(err, door.ErrNoAnswer) { // else Freed comes
 			e.freed(y.offer)
 		}

@@ -211,7 +211,7 @@ func (e *Engine) openGovernor(ctx context.Context) {
 		Socket: e.options.Door, Engine: e.options.ID, About: e.aboutSteps(), AgentMayBeAway: true, Software: "meridian-engine", Logger: e.options.Logger,
 	})
 	if err != nil {
-		e.options.Logger.Info("nobody governs this engine; it goes by its own order", "engine", e.options.ID, "error", err)
+		e.options.Logger.Info("no governor for this engine; it goes by its own order", "engine", e.options.ID, "error", err)
 		return
 	}
 	e.governor = steps

@@ -98,7 +98,7 @@ func resumeAfterHandOff(t *testing.T, p, d *Engine, r Request, want told) {
 	}
 }
 
-// An engine that closes with an offer that nobody fetches takes it back.
+// An engine that closes with an offer that is not fetched takes it back.
 func TestCloseWithdrawsOffers(t *testing.T) {
 	e := join(t, newCell(), Options{})
 	if _, offered := ask(t, e, Request{Prompts: [][]uint32{prompt(1, 20)}, MaxTokens: 1, Offer: &[16]byte{1}}); offered.Ticket == nil {
@@ -167,7 +167,7 @@ func textAfter(t *testing.T, e *Engine, r Request, tokens []uint32) (text string
 	return text
 }
 
-// Whoever else is computed, in whatever chunks, and however often a request is
+// Whatever else is computed, in whatever chunks, and however often a request is
 // thrown out: its tokens are its own.
 func TestNothingDependsOnTheBatch(t *testing.T) {
 	alone := join(t, nil, Options{})
@@ -193,11 +193,11 @@ func TestNothingDependsOnTheBatch(t *testing.T) {
 	}
 	all.Wait()
 	if s := idle(t, crowded); s.Counters.Preempted == 0 {
-		t.Error("nobody was thrown out: the test tests too little")
+		t.Error("no request was thrown out: the test tests too little")
 	}
 }
 
-// However requests, clients and the door fail, no block is lost, and whoever
+// However requests, clients and the door fail, no block is lost, and a client that
 // gets an answer gets the right one.
 func TestHammer(t *testing.T) {
 	alone := join(t, nil, Options{})
@@ -240,7 +240,7 @@ func TestHammer(t *testing.T) {
 		dDoor.lose(true)
 	}
 	all.Wait()
-	// Offers that nobody came for, and accepts of a silent agent, end with it.
+	// Offers that were not fetched, and accepts of a silent agent, end with it.
 	pDoor.lose(true)
 	dDoor.lose(true)
 	idle(t, p)

@@ -159,7 +159,7 @@ func (g *fakeGovernor) hear(s *doorpb.Step) {
 				q.stops++
 			}
 		} else {
-			g.blame("sequence %d stopped, which nobody knows", stopped.GetSequence())
+			g.blame("sequence %d stopped, which had not begun", stopped.GetSequence())
 		}
 	}
 	g.hearBlocks(s)
@@ -170,7 +170,7 @@ func (g *fakeGovernor) hear(s *doorpb.Step) {
 	for i, number := range s.GetSequences() {
 		q, count := g.live[number], int(s.GetCounts()[i])
 		if q == nil {
-			g.blame("sequence %d ran, which nobody knows", number)
+			g.blame("sequence %d ran, which had not begun", number)
 			return
 		}
 		q.kv += int(s.GetComputed()[i])
@@ -193,7 +193,7 @@ func (g *fakeGovernor) hear(s *doorpb.Step) {
 		if q := g.live[number]; q != nil {
 			g.over = append(g.over, q)
 		} else {
-			g.blame("sequence %d has ended, which nobody knows", number)
+			g.blame("sequence %d has ended, which had not begun", number)
 		}
 		delete(g.live, number)
 	}

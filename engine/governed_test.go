@@ -122,7 +122,7 @@ func TestForcedEndStandsWhereItWasDecided(t *testing.T) {
 	}
 }
 
-// A thought is not longer than its request lets it be, whoever governs, if anybody does.
+// A thought is not longer than its request lets it be, with any governor and without one.
 func TestThoughtsAreCapped(t *testing.T) {
 	alone := join(t, nil, Options{Reasoning: true})
 	long, most := 25, 9
@@ -233,7 +233,7 @@ func pauseAll(s *doorpb.Step) *doorpb.Decision {
 	return d
 }
 
-// A governor that stops everybody and goes, or is silent, or does not let them on, stops nobody for long.
+// A governor that stops all requests and goes, or is silent, or does not let them on, stops none for long.
 func TestServesOnWithoutItsGovernor(t *testing.T) {
 	r := Request{Prompts: [][]uint32{prompt(5, 20)}, MaxTokens: 8, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
 	want, _ := ask(t, join(t, nil, Options{}), r)
@@ -273,7 +273,7 @@ func TestServesOnWithoutItsGovernor(t *testing.T) {
 	}
 }
 
-// impatient has a decision for whoever takes one, though no step was told.
+// impatient has a decision whenever the engine takes one, though no step was told.
 type impatient struct {
 	*fakeGovernor
 	again func(live []uint64) *doorpb.Decision
@@ -333,8 +333,8 @@ func TestLateDecisionsAreTold(t *testing.T) {
 	}
 }
 
-// A governor that stops everybody anew before each plan keeps nobody from the next token.
-func TestServesOnWhoeverStopsIt(t *testing.T) {
+// A governor that stops all requests anew before each plan keeps none from its next token.
+func TestServesOnThoughStoppedEachPlan(t *testing.T) {
 	r := Request{Prompts: [][]uint32{prompt(5, 60)}, MaxTokens: 4, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
 	want, _ := ask(t, join(t, nil, Options{}), r)
 	preempts := func(live []uint64, swap bool) *doorpb.Decision {
@@ -370,7 +370,7 @@ func TestServesOnWhoeverStopsIt(t *testing.T) {
 }
 
 // Who governs anew is told of everybody that lives, with all that it has said.
-func TestEverybodyIsToldAgain(t *testing.T) {
+func TestAllSequencesAreToldAgain(t *testing.T) {
 	r := Request{Prompts: [][]uint32{prompt(5, 40)}, N: 2, MaxTokens: 50, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
 	want, _ := ask(t, join(t, nil, Options{}), r)
 	g := newFakeGovernor(nil, nothing)

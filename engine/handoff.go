@@ -100,7 +100,7 @@ func (e *Engine) offered(q *request, o *offer, ticket []byte, err error) {
 	default:
 		e.counters.Declined++
 		q.kvReason = err.Error()
-		e.options.Logger.Debug("an offer was not taken; whoever decodes computes the prompt", "request", q.ID, "transfer", fmt.Sprintf("%x", o.transfer), "error", err)
+		e.options.Logger.Debug("an offer was not taken; the decode engine computes the prompt", "request", q.ID, "transfer", fmt.Sprintf("%x", o.transfer), "error", err)
 		if !errors.Is(err, door.ErrNoAnswer) { // else Freed comes
 			e.freed(o)
 		}

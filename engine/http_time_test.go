@@ -12,7 +12,7 @@ import (
 	"meridian/serve/openai"
 )
 
-// Whoever sends half of a body is not waited for, whether it is wanted or not.
+// A client that sends half of a body is not waited for, whether the body is wanted or not.
 func TestBodyThatDoesNotEnd(t *testing.T) {
 	s := serve(t, join(t, nil, Options{StallTimeout: 100 * time.Millisecond}))
 	for path, status := range map[string]string{openai.PathCompletions: "408 Request Timeout", "/nowhere": "404 Not Found"} {
@@ -27,7 +27,7 @@ func TestBodyThatDoesNotEnd(t *testing.T) {
 		if _, err := io.WriteString(conn, "POST "+path+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{\"prompt\":"); err != nil {
 			t.Fatal(err)
 		}
-		// The connection is closed: nobody reads on.
+		// The connection is closed: the server does not read on.
 		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 "+status) {
 			t.Errorf("%s: %v, %s", path, err, answer)
 		}

@@ -124,7 +124,7 @@ func mixed() []Request {
 }
 
 // Every policy serves a mixed load, with the blocks of a fraction of it and with the store,
-// and nobody says anything else than alone.
+// and each request says what it says alone.
 func TestEveryPolicyServesAMixedLoad(t *testing.T) {
 	alone := join(t, nil, Options{Reasoning: true})
 	var want [][]told

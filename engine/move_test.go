@@ -99,8 +99,8 @@ func TestMoveAtToken(t *testing.T) {
 	idle(t, e)
 }
 
-// Whoever has nothing to offer under lets the other engine compute, and who is asked for what
-// does not run says so.
+// An engine without an agent cannot offer, so that the other one computes; asked for a request
+// that does not run, it says so.
 func TestMoveWithoutAnAgent(t *testing.T) {
 	from, to := join(t, nil, Options{}), join(t, newCell(), Options{})
 	r := Request{Prompts: [][]uint32{prompt(5, 40)}, MaxTokens: 20, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 9}}

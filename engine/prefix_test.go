@@ -178,7 +178,7 @@ func TestThoughtsAreNotKept(t *testing.T) {
 }
 
 // What was here when a prefix was looked for, and is not any more when its request gets its
-// blocks, nobody fills: the request computes, and what was found is given back.
+// blocks, no transfer fills: the request computes, and what was found is given back.
 func TestPrefixHereIsEvictedMeanwhile(t *testing.T) {
 	alone, world := join(t, nil, Options{}), keeping(t, 16)
 	r := Request{Prompts: [][]uint32{prompt(3, 100)}, MaxTokens: 20, IgnoreEOS: true}
@@ -211,7 +211,7 @@ func TestPrefixHereIsEvictedMeanwhile(t *testing.T) {
 	world.until(t, "what was found is given back", func() bool { return len(world.offers) == 0 })
 }
 
-// A tenant does not find what another kept, and nobody looks for what is short.
+// A tenant does not find what another kept, and an engine does not look for what is short.
 func TestWhatIsNotFound(t *testing.T) {
 	world := keeping(t, 16)
 	a, b := join(t, world, Options{}), join(t, world, Options{})
@@ -230,7 +230,7 @@ func TestWhatIsNotFound(t *testing.T) {
 	idle(t, b)
 }
 
-// An agent that does not answer holds nobody up for long, and what it finds too late is
+// An agent that does not answer holds no request up for long, and what it finds too late is
 // given back.
 func TestFindThatHangs(t *testing.T) {
 	world := keeping(t, 16)
@@ -294,7 +294,7 @@ func TestKeepIsNeverInTheWay(t *testing.T) {
 	}
 }
 
-// However the door fails in the middle of keeping and finding, whoever gets an answer
+// However the door fails in the middle of keeping and finding, a client that gets an answer
 // gets the right one, and no block is lost.
 func TestHammerOfPrefixes(t *testing.T) {
 	alone := join(t, nil, Options{})

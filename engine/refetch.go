@@ -16,7 +16,7 @@ import (
 //
 // It is not let in before the answer, which is waited for no longer than that of a request that
 // begins. Between two tokens the cell is asked once, so that a sequence that is preempted over
-// and over waits for nobody.
+// and over does not wait each time.
 type refetch struct {
 	timer   *time.Timer // nil: the answer has come
 	present int         // tokens that are here: what is found begins behind them

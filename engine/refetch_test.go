@@ -48,7 +48,7 @@ func copiedAndPreempted(g *fakeGovernor, ordered bool) (gone <-chan struct{}, ov
 }
 
 // A thought that was copied out comes back from the cell after its sequence lost its blocks,
-// although nobody recalls it. Where the cell is slow, refuses, or is gone, it is computed anew.
+// although the governor does not recall it. Where the cell is slow, refuses, or is gone, it is computed anew.
 func TestPreemptedBlocksComeFromTheCell(t *testing.T) {
 	a := Request{ID: "a", Prompts: [][]uint32{prompt(5, 100)}, MaxTokens: 30, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
 	b := Request{ID: "b", Prompts: [][]uint32{prompt(6, 150)}, MaxTokens: 10, IgnoreEOS: true, Salt: "b"}

@@ -167,7 +167,7 @@ func TestSwappedBlocksComeFromTheCell(t *testing.T) {
 }
 
 // Where the cell keeps nothing, a swap is a preemption; where the governor is lost while
-// somebody is away, he comes back.
+// a sequence is copied out, it comes back.
 func TestSwapWithoutAStoreOrAGovernor(t *testing.T) {
 	r := Request{Prompts: [][]uint32{prompt(5, 100)}, MaxTokens: 30, IgnoreEOS: true, Sampling: Sampling{Temperature: 1, Seed: 1}}
 	want, _ := ask(t, join(t, nil, Options{}), r)
@@ -287,7 +287,7 @@ func TestRepeatedDecisionsAreAnsweredOnce(t *testing.T) {
 		stopped = max(stopped, len(s.GetStopped()))
 		for _, q := range g.live {
 			switch len(q.generated) {
-			case 2, 3: // in its eyes alone: nobody was stopped to be copied out
+			case 2, 3: // as it believes: no sequence was stopped to be copied out
 				d.Evict = slices.Repeat(q.blocks, 5)
 			case 4:
 				q.asked = "recall"

@@ -52,7 +52,7 @@ func TestTokenize(t *testing.T) {
 	if none.Count != 0 || none.Tokens == nil {
 		t.Errorf("%+v", none)
 	}
-	for _, bad := range []string{`{}`, `{"prompt":"a","messages":[{"role":"user","content":"b"}]}`, `{"model":"other","prompt":"a"}`, `{"prompt":3}`, `{"messages":[{"role":"nobody","content":"b"}]}`} {
+	for _, bad := range []string{`{}`, `{"prompt":"a","messages":[{"role":"user","content":"b"}]}`, `{"model":"other","prompt":"a"}`, `{"prompt":3}`, `{"messages":[{"role":"unknown","content":"b"}]}`} {
 		response := post(t, s, "/tokenize", bad)
 		var problem struct{ Error struct{ Message string } }
 		if err := json.NewDecoder(response.Body).Decode(&problem); err != nil || response.StatusCode < http.StatusBadRequest || problem.Error.Message == "" {

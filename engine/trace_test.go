@@ -29,7 +29,7 @@ func TestEntropiesOfThoughts(t *testing.T) {
 		}
 		g.check(t)
 		if idle(t, e); e.Metrics().Forked == 0 {
-			t.Error("nobody looked")
+			t.Error("no fork was made")
 		}
 		forks = g.forks[1]
 		unanswered := func(nats float32) bool { return nats != nats }

@@ -94,12 +94,12 @@ type worldAnswer struct {
 }
 
 const (
-	// stands is how long an engine that has requests may give nobody a token: as long as it
+	// stands is how long an engine that has requests may give none a token: as long as it
 	// waits for a governor that is silent and for what was found to come, and a bit.
 	stands = governorSilence + foundPatience + deadlineGrace + time.Second
 	// patient is how much later than it may something is seen to happen: after a step and a wait.
 	patient = 100 * time.Millisecond
-	// idles is how long an engine that fetches nothing may give nobody a token.
+	// idles is how long an engine that fetches nothing may give no request a token.
 	idles = governorSilence + restPatience + findPatience + patient
 	// starves is how long a request may wait for its next token.
 	starves = 5 * time.Second

@@ -82,7 +82,7 @@ func (k *stepLedger) begin(b *doorpb.Begun) {
 		k.broke(number, "had said %v, and begins anew with %v", line.tokens, said)
 		return
 	}
-	// What it has said since nobody governed it, it has said under its own cap.
+	// What it has said since it lost its governor, it has said under its own cap.
 	for i, token := range b.GetGenerated()[len(line.tokens):] {
 		terms := (*doorpb.GovernorTerms)(nil)
 		if i == 0 && token == k.of.engine.source.thinkEnd.id && int(k.before.GetMaxThinkTokens()) == len(line.tokens)-1 {

@@ -40,7 +40,7 @@ func (w *governedWorld) happen() (end worldEnd) {
 	watched.Go(func() {
 		w.watch(&end.longest)
 		if len(w.wrong()) > 0 {
-			cancel() // whoever waits would do so for good
+			cancel() // its clients would wait for good
 		}
 	})
 	actor := uint64(100)
@@ -94,8 +94,8 @@ func (w *governedWorld) wrong() []string {
 	return slices.Clone(w.failures)
 }
 
-// settle demands that nothing is left when nobody wants anything, the trouble has ended, and
-// everybody has told everybody.
+// settle demands that nothing is left when no client wants anything, the trouble has ended, and
+// every side has told the others.
 func (w *governedWorld) settle() {
 	time.Sleep(troubleTime + 5*time.Second)
 	for _, m := range w.engines {
@@ -145,8 +145,8 @@ func (c *Counters) add(o Counters) {
 	c.Regained += o.Regained
 }
 
-// lone gives the answers that an engine gives which has nothing else to do, and that nobody
-// governs. Of two, one plays thoughts in paragraphs.
+// lone gives the answers that an engine gives which has nothing else to do and no
+// governor. Of two, one plays thoughts in paragraphs.
 type lone struct {
 	t       *testing.T
 	engines [2]*Engine

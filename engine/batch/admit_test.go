@@ -13,7 +13,7 @@ func admitted(p Plan) (list []*Sequence) {
 	return list
 }
 
-// cache leaves the full blocks of a text behind, which nobody uses.
+// cache leaves the full blocks of a text behind, which no sequence uses.
 func cache(s *Scheduler, text []uint32) {
 	q := sequence(text)
 	seat(s, q)
@@ -69,8 +69,8 @@ func TestFoundBlocksThatAreUsedAreNotTakenFromTheFreeOnes(t *testing.T) {
 	}
 }
 
-// TestNobodyOvertakesOneThatDoesNotFit but those that have their blocks.
-func TestNobodyOvertakesOneThatDoesNotFit(t *testing.T) {
+// TestNoneOvertakesOneThatDoesNotFit but those that have their blocks.
+func TestNoneOvertakesOneThatDoesNotFit(t *testing.T) {
 	s := New(Options{Blocks: 8, BlockTokens: 4, MaxRunning: 8, MaxWaiting: 8, StepTokens: 100})
 	runs := sequence(tokens(4, 0))
 	seat(s, runs)
@@ -83,7 +83,7 @@ func TestNobodyOvertakesOneThatDoesNotFit(t *testing.T) {
 	s.Release(h)
 	s.Pause(fetched, SlowReader)
 	if p := s.Plan(); len(p.Admitted) != 0 {
-		t.Errorf("somebody overtakes: %+v", p)
+		t.Errorf("another overtakes: %+v", p)
 	}
 	s.Unpause(fetched, SlowReader)
 	if p := s.Plan(); !slices.Equal(admitted(p), []*Sequence{fetched}) {
@@ -156,7 +156,7 @@ func TestWhatIsFetched(t *testing.T) {
 			if c.cached > 0 {
 				cache(s, tokens(c.cached, 0))
 			}
-			if crowded { // nobody else can run
+			if crowded { // no other sequence can run
 				seat(s, sequence(tokens(1, 100)))
 			}
 			q := sequence(tokens(14, 0))
@@ -166,7 +166,7 @@ func TestWhatIsFetched(t *testing.T) {
 			p := s.Plan()
 			if crowded && !c.fetches {
 				if len(p.Admitted) != 0 || len(q.Blocks()) != 0 || q.Fetch != c.fetch || s.Stats() != before {
-					t.Errorf("%s: nobody can run, but %+v, fetch %d, %+v", name, p.Admitted, q.Fetch, s.Stats())
+					t.Errorf("%s: no sequence can run, but %+v, fetch %d, %+v", name, p.Admitted, q.Fetch, s.Stats())
 				}
 				continue
 			}
@@ -283,9 +283,9 @@ func TestAFollowerWaitsForItsLeader(t *testing.T) {
 	}
 }
 
-// TestNobodyIsLetInWhereSomebodyHadToGo: the blocks that there are then are for those
+// TestNoneIsLetInWhereOneHadToGo: the blocks that there are then are for those
 // that run.
-func TestNobodyIsLetInWhereSomebodyHadToGo(t *testing.T) {
+func TestNoneIsLetInWhereOneHadToGo(t *testing.T) {
 	s := New(Options{Blocks: 6, BlockTokens: 4, MaxRunning: 4, MaxWaiting: 16, StepTokens: 6})
 	old, young, waits := sequence(tokens(12, 0)), sequence(tokens(12, 100)), sequence(tokens(2, 200))
 	seat(s, old)

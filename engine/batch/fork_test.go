@@ -14,7 +14,7 @@ func fork(t *testing.T, s *Scheduler, q *Sequence, extra ...uint32) *Sequence {
 	return f
 }
 
-func TestAForkIsInNobodysWay(t *testing.T) {
+func TestAForkIsInNoSequencesWay(t *testing.T) {
 	s := New(roomy)
 	q := sequence(tokens(10, 0))
 	add(t, s, q)
@@ -165,7 +165,7 @@ func TestAForkComesBehindWhoRunsAndBeforeWhoWaits(t *testing.T) {
 	wantCounts(t, "there is room", step(s), list, 1, 1, 2, 6)
 }
 
-// TestForksGoFirst, the last one made before the others; and nobody goes for a fork.
+// TestForksGoFirst, the last one made before the others; and no sequence goes for a fork.
 func TestForksGoFirst(t *testing.T) {
 	s := New(Options{Blocks: 9, BlockTokens: 4, MaxRunning: 3, MaxWaiting: 8, StepTokens: 20})
 	old, young := sequence(tokens(8, 0)), sequence(tokens(8, 100))
@@ -211,17 +211,17 @@ func TestAPreemptedForkIsGone(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForAForkThatStandsStill: it goes where one that waits finds no blocks.
-func TestNobodyWaitsForAForkThatStandsStill(t *testing.T) {
+// TestNoneWaitsForAForkThatStandsStill: it goes where one that waits finds no blocks.
+func TestNoneWaitsForAForkThatStandsStill(t *testing.T) {
 	for name, c := range map[string]struct {
 		length, running int
 		stands          bool
 		dropped         bool
 	}{
-		"no blocks":                       {25, 8, true, true},
-		"no blocks, but it is computed":   {25, 8, false, false},
-		"there are blocks":                {3, 8, true, false},
-		"no blocks, and nobody could run": {25, 1, true, false},
+		"no blocks":                     {25, 8, true, true},
+		"no blocks, but it is computed": {25, 8, false, false},
+		"there are blocks":              {3, 8, true, false},
+		"no blocks, and none could run": {25, 1, true, false},
 	} {
 		s := New(Options{Blocks: 10, BlockTokens: 4, MaxRunning: c.running, MaxWaiting: 8, StepTokens: 20})
 		q, waits := sequence(tokens(8, 0)), sequence(tokens(c.length, 100))

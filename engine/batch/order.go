@@ -52,7 +52,7 @@ const (
 	SlowReader PauseReason = 1 << iota
 	// Governed: a governor wants it to wait.
 	Governed
-	// Sought: somebody is asked for what it lost.
+	// Sought: the cell is asked for what it lost.
 	Sought
 )
 

@@ -144,7 +144,7 @@ func TestABlockIsNotReleasedTwice(t *testing.T) {
 	p.ReleaseAll(b)
 	defer func() {
 		if recover() == nil {
-			t.Error("a block was released twice, and nobody noticed")
+			t.Error("a block was released twice, and the pool did not notice")
 		}
 	}()
 	p.Release(b[0])

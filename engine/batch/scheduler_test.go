@@ -120,9 +120,9 @@ func TestWhatBeginsAlikeIsComputedOnce(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForWhatDoesNotCome: a sequence that leaves, or whose reader is slow, is
+// TestNoneWaitsForWhatDoesNotCome: a sequence that leaves, or whose reader is slow, is
 // not waited for.
-func TestNobodyWaitsForWhatDoesNotCome(t *testing.T) {
+func TestNoneWaitsForWhatDoesNotCome(t *testing.T) {
 	for name, stop := range map[string]func(*Scheduler, *Sequence){
 		"removed": func(s *Scheduler, q *Sequence) { s.Remove(q) },
 		"paused":  func(s *Scheduler, q *Sequence) { s.Pause(q, SlowReader) },
@@ -160,5 +160,5 @@ func TestTheYoungestGoesAndComesBack(t *testing.T) {
 			return
 		}
 	}
-	t.Fatal("nobody was thrown out")
+	t.Fatal("no sequence was thrown out")
 }

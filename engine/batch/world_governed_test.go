@@ -52,8 +52,8 @@ func (w *world) obey() {
 	w.s.Obey(o)
 }
 
-// served: everybody who runs and is not paused has what the order lets it have, or the
-// step is full, of tokens or of sequences. An order leaves nobody out.
+// served: each sequence that runs and is not paused has what the order lets it have, or
+// the step is full, of tokens or of sequences. An order leaves none out.
 func (w *world) served(p Plan, budget int) {
 	seats := 0
 	for _, work := range p.Work {

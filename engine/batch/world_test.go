@@ -228,7 +228,7 @@ func (w *world) oldest() *Sequence {
 	return first
 }
 
-// moreOf makes rapid try more, unless whoever runs the tests asks for a number.
+// moreOf makes rapid try more, unless a flag asks for a number.
 func moreOf(t *testing.T, name, value string) {
 	t.Helper()
 	f := flag.Lookup(name)
@@ -335,7 +335,7 @@ func TestNoBlockIsLostAndNoTextIsMixedUp(t *testing.T) {
 	}
 }
 
-// drain: once nobody is paused and the door lets go, everybody finishes, and all
+// drain: once no sequence is paused and the door lets go, all of them finish, and all
 // blocks are there.
 func (w *world) drain() {
 	for _, q := range w.alive {

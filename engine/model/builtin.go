@@ -21,7 +21,7 @@ const (
 	builtinVocab = 272
 )
 
-// builtins are models that nobody trained. Their text is gibberish, but every
+// builtins are untrained models. Their text is gibberish, but every
 // letter of it depends on every token before: what a test of caches wants.
 var builtins = map[string]Config{
 	"tiny": {

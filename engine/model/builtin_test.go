@@ -84,7 +84,7 @@ func TestSeedsDiffer(t *testing.T) {
 	}
 }
 
-// TestTextDependsOnEveryBlock: whoever loses a block, or gets a stranger's, gets
+// TestTextDependsOnEveryBlock: a sequence that loses a block, or gets another's, gets
 // another text, soon. Without that, parity of texts would prove little. (It cannot
 // show blocks in the wrong order: a key carries its position with it, and
 // attention does not care where it lies.)

@@ -26,7 +26,7 @@ func layout(t testing.TB, name string) kv.Layout {
 }
 
 // newEngine gives a text all blocks, from the last to the first. Memory begins
-// as NaN, so that whoever reads what nobody wrote is noticed.
+// as NaN, so that a read of what was not written is noticed.
 func newEngine(t testing.TB, m *Model, c Cut) *engine {
 	t.Helper()
 	e := &engine{t: t}

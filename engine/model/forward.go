@@ -113,7 +113,7 @@ func (r *Runner) feedForward(l *layer) {
 	r.eachRow((*Runner).add)
 }
 
-// narrow drops the rows that nobody waits for, once the last layer's KV is
+// narrow drops the rows whose logits are not wanted, once the last layer's KV is
 // written: the rest of that layer is for logits alone.
 func (r *Runner) narrow() {
 	kept := r.spans[:0]

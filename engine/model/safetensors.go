@@ -98,7 +98,7 @@ func parseTensor(entry []byte, dataBytes int64) (tensor, error) {
 	if begin < 0 || end < begin || end > dataBytes {
 		return tensor{}, fmt.Errorf("data_offsets are [%d, %d], but the file has %d bytes of data: it is damaged or truncated", begin, end, dataBytes)
 	}
-	// A tensor of another type stands in nobody's way until it is asked for.
+	// A tensor of another type is no error until it is asked for.
 	kind, known := dtypes[fields.DType]
 	if !known {
 		return tensor{dtype: dtype{name: fields.DType}, shape: fields.Shape, begin: begin, bytes: end - begin}, nil

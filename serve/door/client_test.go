@@ -93,7 +93,7 @@ func shortly(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoAgentAnswers(t *testing.T) {
 	_, err := Open(shortly(t), options(filepath.Join(t.TempDir(), "none"), nil))
 	if !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)

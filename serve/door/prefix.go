@@ -50,7 +50,7 @@ func microseconds(d time.Duration) uint32 {
 }
 
 // Keep says that the cache of these tokens, of which all layers are computed, may be
-// kept for whoever finds it. The blocks are not the engine's until the event Freed.
+// kept for engines that find it. The blocks are not the engine's until the event Freed.
 type Keep struct {
 	Transfer [16]byte // a new one for every Keep
 	Scope    kv.Scope // what is not the publication's

@@ -50,7 +50,7 @@ func (o StepsOptions) withDefaults() (StepsOptions, error) {
 // lost is dialled again; meanwhile the engine goes on alone.
 //
 //	each step:  if Renewed() { everything alive is told as Begun }
-//	            Send(what happened) ── false: nobody is there, go on alone
+//	            Send(what happened) ── false: no agent is there, go on alone
 //	            Take(how long to wait) ── what has come; apply it, plan the next
 //
 // Its methods may be called from several goroutines; Send and Take are each for one at a

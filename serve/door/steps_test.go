@@ -141,7 +141,7 @@ func TestStepsOfAnAgentThatHangs(t *testing.T) {
 	began := time.Now()
 	for range 1000 {
 		if s.Send(&doorpb.Step{Number: number + 1}) || s.Take(time.Second) != nil {
-			t.Fatal("somebody is there")
+			t.Fatal("it takes steps and answers without an agent")
 		}
 	}
 	if took := time.Since(began); took > 10*time.Second {
@@ -161,7 +161,7 @@ func TestStepsWithoutAnAgent(t *testing.T) {
 	}
 	s := openSteps(t, StepsOptions{Socket: socket, AgentMayBeAway: true})
 	if s.Send(&doorpb.Step{Number: 1}) || s.Take(time.Minute) != nil || s.Renewed() || s.Terms() != nil {
-		t.Error("nobody is there")
+		t.Error("it takes steps and answers without an agent")
 	}
 	agentAt(t, socket, governing(nil))
 	until.True(t, "the agent is found", s.Renewed)
@@ -169,7 +169,7 @@ func TestStepsWithoutAnAgent(t *testing.T) {
 		t.Error("it does not decide")
 	}
 	s.Close() // before the agent, which waits for it
-	// One that governs nobody says so.
+	// An agent that does not govern says so.
 	_, err = OpenSteps(shortly(t), StepsOptions{Engine: "e", AgentMayBeAway: true, Socket: agentOf(t, welcome)})
 	var p *Problem
 	if !errors.As(err, &p) || p.Code != CodeUnsupported {

@@ -154,7 +154,7 @@ type Metrics struct {
 	Running, Waiting, FreeBlocks uint64
 	// Steps that were decided and of which the engine was told; that told of what was
 	// measured; that were refused, which are among Refused, too; and those whose Decision
-	// nobody read. The last two end a connection.
+	// the engine did not read. The last two end a connection.
 	StepsDecided, StepsMeasured, StepsRefused, StepsUnread uint64
 }
 
@@ -179,7 +179,7 @@ func Open(_ context.Context, o Options) (*Server, error) {
 
 // listen opens the socket, which others than this user may dial only if shared.
 func listen(path string, shared bool) (*net.UnixListener, error) {
-	// A socket that a killed agent left behind answers nobody.
+	// A socket that a killed agent left behind does not answer.
 	if conn, err := net.DialTimeout("unix", path, time.Second); err == nil {
 		conn.Close()
 		return nil, fmt.Errorf("doorserver: an agent answers at %s already", path)

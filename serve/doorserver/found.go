@@ -155,7 +155,7 @@ func (c *conn) acceptFound(ctx context.Context, id kv.ID, a door.Accept) (*doorp
 		return nil, unknownFound(e, "used")
 	}
 	useful := slices.IndexFunc(f.parts, func(p part) bool { return p.End > a.Present })
-	first := f.parts[0].Start // nobody has what comes before for this engine
+	first := f.parts[0].Start // what comes before was not found for this engine
 	if len(a.Tokens) != f.tokens || useful < 0 || a.Present < first {
 		s.decline(f.parts)
 		p := problem(door.CodeRequest, "an Accept of %d tokens, %d of them present, for a run of tokens %d to %d", len(a.Tokens), a.Present, first, f.tokens)

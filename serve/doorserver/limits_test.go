@@ -147,7 +147,7 @@ func TestLimits(t *testing.T) {
 		f, err := wire.Read(door.MaxFrameBytes)
 		var m doorpb.Reply
 		if err != nil || f.Unmarshal(&m) != nil || m.GetProblem().GetCode() != "malformed" || !strings.Contains(m.GetProblem().GetMessage(), "no Hello") {
-			t.Errorf("whoever says nothing hears %v, %v", &m, err)
+			t.Errorf("a client that says nothing hears %v, %v", &m, err)
 		}
 		silent.Close()
 		until.True(t, "it is gone", n.empty)
@@ -206,7 +206,7 @@ func TestHelloIsBounded(t *testing.T) {
 	until.True(t, "nothing is left", n.empty)
 }
 
-// Nobody comes in under an id of the object cache, by which it would keep that out.
+// An engine under an id of the object cache, which would keep that out, is refused.
 func TestEngineIsNoStore(t *testing.T) {
 	n := newCell(t, "tcp").start("n")
 	for _, id := range []string{handoff.StorePrefix, handoff.StorePrefix + "n", handoff.StorePrefix + "n/0123456789abcdef"} {
@@ -269,7 +269,7 @@ func TestFramesAreBounded(t *testing.T) {
 	}
 }
 
-// An engine that asks and does not read is cut off, and holds up nobody.
+// An engine that asks and does not read is cut off, and holds up no other.
 func TestEngineThatDoesNotRead(t *testing.T) {
 	c := newCell(t, "tcp")
 	n := c.start("n", func(o *doorserver.Options) { o.MaxBacklogBytes = 64 << 10 })

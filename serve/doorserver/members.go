@@ -54,8 +54,8 @@ func (m *member) capabilities() uint64 {
 	return 0
 }
 
-// parseMember reads what an agent, or whoever else can write to the directory, left
-// of its part of an engine.
+// parseMember reads what an agent, or another writer of the directory, left of its
+// part of an engine.
 func parseMember(value []byte) (m member, agent kv.Member, err error) {
 	if len(value) > directory.MaxValueBytes {
 		return m, agent, fmt.Errorf("a member's record of %d bytes, at most %d", len(value), directory.MaxValueBytes)
@@ -160,7 +160,7 @@ func (s *Server) checkRanks(e *engine, known *directory.View) {
 		}
 		m, agent, err := parseMember(r.Value)
 		if err != nil || m.Registration != e.incarnation.String() {
-			continue // of nobody, or of another time
+			continue // no record of a rank, or one of an earlier registration
 		}
 		if agent != s.self {
 			elsewhere[index] = handoff.Rank{Agent: agent, Memory: m.Memory, Capabilities: m.capabilities()}

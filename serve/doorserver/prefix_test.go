@@ -260,7 +260,7 @@ func TestFoundBeyondWhatIsPresent(t *testing.T) {
 	}
 }
 
-// An engine that has lost what was present when it asked is refused: nobody would fill it.
+// An engine that has lost what was present when it asked is refused: no transfer would fill it.
 func TestFoundBeyondWhatIsPresentNoMore(t *testing.T) {
 	c := newFoundCell(t, "tcp")
 	for had, has := range map[int]int{40: 0, 72: 71} { // in the first part, and in the second

@@ -82,7 +82,7 @@ func TestPromiseOfAnotherPrompt(t *testing.T) {
 	right.hears(t, door.Ready, id)
 }
 
-func TestPromiseThatNobodyWants(t *testing.T) {
+func TestPromiseThatIsNotWanted(t *testing.T) {
 	c := newCell(t, "tcp")
 	p, d := c.start("p"), c.start("d")
 	from, to := c.engine("prefill", p, prefillCut), c.engine("decode", d, decodeCut)
@@ -104,7 +104,7 @@ func TestPromiseThatNobodyWants(t *testing.T) {
 	to.hears(t, door.Freed, cancelled)
 	for _, id := range [][16]byte{given, cancelled} {
 		var refused *door.Problem
-		for end := time.Now().Add(time.Minute); ; { // the word that nobody comes may be on its way still
+		for end := time.Now().Add(time.Minute); ; { // the source home may not have heard yet that the destination does not come
 			if err := offer(id); errors.As(err, &refused) {
 				break
 			}
@@ -112,7 +112,7 @@ func TestPromiseThatNobodyWants(t *testing.T) {
 				break
 			}
 			if time.Now().After(end) {
-				t.Fatal("blocks are kept for nobody")
+				t.Fatal("blocks are kept though the destination does not come")
 			}
 		}
 	}

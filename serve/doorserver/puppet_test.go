@@ -25,7 +25,7 @@ import (
 // does what it is told line by line and can be killed.
 const puppetVariable = "MERIDIAN_DOOR_PUPPET"
 
-// puppetSteps is kept: a connection that nobody knows is closed.
+// puppetSteps keeps the connection referenced: the collector closes one that is not.
 var puppetSteps *door.Conn
 
 type puppetOptions struct {

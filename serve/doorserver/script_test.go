@@ -115,7 +115,7 @@ type player struct {
 	variables map[string][]byte
 }
 
-// dialogue is one connection: frames and events that came and nobody expected yet.
+// dialogue is one connection: frames and events that came before the script expects them.
 type dialogue struct {
 	*door.Conn
 	frames []door.Frame

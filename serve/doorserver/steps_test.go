@@ -308,7 +308,7 @@ func TestWhoMayTellOfSteps(t *testing.T) {
 }
 
 // A scheduler that does not read what is decided is cut off; nothing is left out silently.
-func TestDecisionsThatNobodyReads(t *testing.T) {
+func TestDecisionsThatAreNotRead(t *testing.T) {
 	g := &fakeGovernor{}
 	n := newCell(t, "tcp").start("n", governed(g))
 	wire, _ := greet(t, n, stepsHello("e", &doorpb.Steps{}))

@@ -275,7 +275,7 @@ func TestStoreWithoutCache(t *testing.T) {
 }
 
 // The end of a connection says that the client's memory is its own: while a copy runs it
-// does not come, whoever wants it.
+// does not come, whichever side ends it.
 func TestStoreConnectionEndsAfterItsCopies(t *testing.T) {
 	for name, end := range map[string]func(*node, *door.Conn) error{
 		"the client leaves": func(_ *node, wire *door.Conn) error { return wire.Socket().CloseWrite() },

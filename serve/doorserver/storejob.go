@@ -60,7 +60,7 @@ func (d *storeRequests) mayTouch(tenant string, m *doorpb.Store) *door.Problem {
 	}
 	switch m.GetWhat().(type) {
 	case *doorpb.Store_Put, *doorpb.Store_Open:
-		return problem(door.CodeDenied, "tenant %.80q is of caches that engines keep, and nobody else writes there; names of other tenants do not begin with %s", tenant, kv.KeptTenants)
+		return problem(door.CodeDenied, "tenant %.80q is of caches that engines keep, and only they write there; names of other tenants do not begin with %s", tenant, kv.KeptTenants)
 	}
 	if !d.isOwn() {
 		return problem(door.CodeDenied, "tenant %.80q is of caches that engines keep, which are shown to the agent's own user alone", tenant)

@@ -53,7 +53,7 @@ func (d *storeRequests) close() {
 	d.closed = true
 	d.mu.Unlock()
 	d.wait.Wait()
-	for at, o := range d.opened { // nobody else is here any more
+	for at, o := range d.opened { // no request runs any more, so without the lock
 		if err := o.abort(); err != nil {
 			d.conn.server.options.Logger.Warn("room for an object was not given back", "key", clipped(at.key), "peer", d.conn.peer.String(), "error", err)
 		}

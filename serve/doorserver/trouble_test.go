@@ -373,7 +373,7 @@ func dialAs(uid int, socket string) (*door.Conn, error) {
 	}
 	conn, err := net.Dial("unix", socket)
 	if back := become(0); back != nil {
-		panic(back) // this thread must not go on as somebody else
+		panic(back) // this thread must not go on as another user
 	}
 	if err != nil {
 		return nil, err

@@ -4,8 +4,8 @@ package governing
 // between two: beyond that it is not believed.
 const maxRise = 1 << 10
 
-// counterDelta is a number that an engine counts up. Before its connection it counted for nobody,
-// or for a governor that is gone; where it falls, the engine counts anew.
+// counterDelta is a number that an engine counts up. What it counted before
+// its connection was for no governor, or for one that is gone; where it falls, the engine counts anew.
 type counterDelta struct {
 	known bool
 	last  uint64

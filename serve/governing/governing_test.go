@@ -172,7 +172,7 @@ func TestMemory(t *testing.T) {
 	}
 	// Of an engine that has not registered what it tells of itself counts, and after that
 	// what it has registered.
-	for name, registered := range map[string]func(string) int64{"nobody asks": nil, "not registered": func(string) int64 { return 0 }, "registered": func(string) int64 { return 4096 }} {
+	for name, registered := range map[string]func(string) int64{"it cannot be asked": nil, "not registered": func(string) int64 { return 0 }, "registered": func(string) int64 { return 4096 }} {
 		o.BlockBytes = registered
 		about := able()
 		about.BlockBytes = 4096

@@ -142,7 +142,7 @@ type Connection struct {
 	closed    bool
 }
 
-// Terms is what the engine goes by. Nobody changes it.
+// Terms is what the engine goes by. It does not change.
 func (c *Connection) Terms() *doorpb.GovernorTerms { return c.terms }
 
 // Step takes what an engine did, and decides what it is to do, which is read until the

@@ -80,7 +80,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Whoever says that many large blocks are shared does not make a governor fail, and what is
+// An engine that says that many large blocks are shared does not make a governor fail, and what is
 // shared is bounded by what is cached.
 func TestSharedBlocksThatCannotBe(t *testing.T) {
 	for _, policy := range policy.Names() {

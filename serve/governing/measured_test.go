@@ -213,7 +213,7 @@ func TestForcedElsewhere(t *testing.T) {
 	}
 	m := g.Metrics()
 	if m.Governor.Forced != [4]int64{} || m.Governor.Transitions != 10 || m.Missed != 38 {
-		t.Errorf("before anybody says so: %v are forced, %d transitions, %d missed", m.Governor.Forced, m.Governor.Transitions, m.Missed)
+		t.Errorf("before the engine says so: %v are forced, %d transitions, %d missed", m.Governor.Forced, m.Governor.Transitions, m.Missed)
 	}
 	for range 3 {
 		tell(doorpb.ForceReason_FORCE_REASON_OVERTHINKING, 1, 1)

@@ -62,7 +62,7 @@ type Metrics struct {
 	// sequences of each phase were in their order.
 	Took, Thinking, Answering Log2Counts
 	// Entropies that other connections measured, came after their tokens, had not come
-	// when those were committed, and were of sequences that nobody told of.
+	// when those were committed, and were of sequences that no scheduler told of.
 	Measured, Late, Missed, Forgotten int64
 	// DecidedLate are decisions that came too late for their engines, as those count them, and
 	// FailedOpen how often engines went on by themselves.

@@ -89,8 +89,8 @@ func (g *goldenEvent) compare(t *testing.T, name string, e Event) {
 	}
 }
 
-// What a block is of besides tokens is told apart: a salt is known to whoever
-// asks, an image is not.
+// What a block is of besides tokens is told apart: a client that asks for blocks
+// knows its salt, and cannot name an image.
 func TestExtraKeys(t *testing.T) {
 	want := map[string]struct {
 		salt   string
@@ -195,7 +195,7 @@ func TestBatchTakesNoMoreThanItIs(t *testing.T) {
 	const pairs = 1 << 20
 	claim := binary.BigEndian.AppendUint32([]byte{0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0xdf}, pairs)
 	for name, data := range map[string][]byte{
-		"members that nobody knows": append(append(slices.Clone(claim), bytes.Repeat([]byte{0xa0, 0xc0}, pairs)...), 0xc0),
+		"members without a meaning": append(append(slices.Clone(claim), bytes.Repeat([]byte{0xa0, 0xc0}, pairs)...), 0xc0),
 		"claimed and not there":     append(slices.Clone(claim), bytes.Repeat([]byte{0xa0}, 2*pairs)...),
 		"many events": append(binary.BigEndian.AppendUint32([]byte{0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0xdd}, pairs),
 			bytes.Repeat(append([]byte{0x91, 0xb0}, "AllBlocksCleared"...), pairs)...),

@@ -97,8 +97,8 @@ func (p *realPublisher) publish(n int) {
 }
 
 // TestRealPublisher follows vLLM's own publisher: what was published before
-// anybody listened, which is more than its queue for one reader holds, and what
-// comes.
+// it listened, which is more than the publisher's queue for one reader holds, and
+// what comes.
 func TestRealPublisher(t *testing.T) {
 	p := openRealPublisher(t)
 	p.publish(3000)

@@ -86,7 +86,7 @@ func at(time float64) []byte { return kveventstest.Batch(time, kveventstest.Clea
 
 func TestFollow(t *testing.T) {
 	p := kveventstest.New(t)
-	p.Publish(at(0)) // before anybody listened
+	p.Publish(at(0)) // before the subscriber listened
 	p.Publish(at(1))
 	s, j := following(t, p, true)
 	j.await(t, "0 1")
@@ -211,7 +211,7 @@ func TestUnreadable(t *testing.T) {
 	j.await(t, "0 reset 2")
 }
 
-// Whoever is at the other end, a subscriber can be closed at any time.
+// Whatever the other end says or does not say, a subscriber can be closed at any time.
 func TestCloseAnyTime(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -236,7 +236,7 @@ func TestCloseAnyTime(t *testing.T) {
 	s.Close()
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoPublisherThere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

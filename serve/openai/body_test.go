@@ -48,7 +48,7 @@ func TestBodyRefuses(t *testing.T) {
 	}
 }
 
-// Nobody gets kv_transfer_params past a look by spelling it otherwise.
+// A client does not get kv_transfer_params past a look by spelling it otherwise.
 func TestBodyHasInAnySpelling(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"kv_transfer_params":{}}`:        true,

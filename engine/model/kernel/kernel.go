@@ -55,8 +55,8 @@ func Mix(out, p Rows, vectors int, v Rows, rows, n int) {
 	best.mix(out, p, vectors, v, rows, n)
 }
 
-// Softmax replaces the scores by e^(score-max) and returns the sum of them: whoever
-// uses them divides by it. A score of -Inf weighs nothing.
+// Softmax replaces the scores by e^(score-max) and returns the sum of them, by
+// which its caller divides. A score of -Inf weighs nothing.
 func Softmax(scores []float32) float32 {
 	if len(scores) == 0 || len(scores)%Lanes != 0 {
 		panic("kernel: Softmax of broken lanes")
