@@ -33,9 +33,9 @@ func adminClient(in *config.Config) (*http.Client, error) {
 	return client, nil
 }
 
-// clientFor is who asks a gateway that a record of the directory names. Whoever may write
-// there could name itself: the key is for our own address, and for who has our
-// certificate. Others are asked without.
+// clientFor is the client for a gateway that a record of the directory names. Any writer of
+// the directory could name itself: the key goes to our own address, and to a server that has
+// our certificate. Others are asked without it.
 func clientFor(record string, operator *http.Client, in *config.Config) *http.Client {
 	where, err := url.Parse(record)
 	ours := err == nil && where.Host == in.Gateway.AdminListen
@@ -48,7 +48,7 @@ func clientFor(record string, operator *http.Client, in *config.Config) *http.Cl
 	return operator
 }
 
-// withKey sends a key, to nobody who could be overheard: by https, or within this host.
+// withKey sends a key only where it cannot be overheard: by https, or within this host.
 type withKey struct {
 	key  string
 	next http.RoundTripper

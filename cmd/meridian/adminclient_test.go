@@ -21,8 +21,8 @@ func (c *carried) RoundTrip(r *http.Request) (*http.Response, error) {
 	return httptest.NewRecorder().Result(), nil
 }
 
-// A key goes to nobody who could be overheard.
-func TestAdminKeyIsSentWhereNobodyListens(t *testing.T) {
+// A key is sent only where it cannot be overheard.
+func TestAdminKeyIsSentWhereItIsNotOverheard(t *testing.T) {
 	for url, want := range map[string]string{
 		"https://gateway.example:8081/metrics": "Bearer secret", "HTTPS://10.0.0.1/metrics": "Bearer secret", "http://127.0.0.1:8081/metrics": "Bearer secret",
 		"http://[::1]:8081/": "Bearer secret", "http://localhost/": "Bearer secret", "http://gateway.example:8081/metrics": "", "http://10.0.0.1/metrics": "",
@@ -90,7 +90,7 @@ func TestAdminClient(t *testing.T) {
 	}
 	if response, err := client.Get(server.URL); err == nil {
 		response.Body.Close()
-		t.Error("a certificate that nobody has named is trusted")
+		t.Error("a certificate that the configuration does not name is trusted")
 	}
 }
 

@@ -93,7 +93,7 @@ func shortAgent(ctx context.Context, std *stdio, all *commands, self agentFlags,
 		self.Name = fmt.Sprintf("%s-%x", errand, suffix)
 	}
 	self.Metrics = &nowhere
-	if all.LogLevel == "" { // whoever comes for one thing is told how that went
+	if all.LogLevel == "" { // a command that comes for one thing tells how that went, not how its agent fared
 		quiet := *all
 		quiet.LogLevel = "warn"
 		all = &quiet

@@ -122,8 +122,8 @@ type cacheDropCommand struct {
 }
 
 func (c *cacheDropCommand) Help() string {
-	return "Takes the pieces of a prompt away, from the memory of all owners and from their tiers. Whoever reads them goes on; whoever asks next computes. " +
-		"Pieces are named by hashes of all tokens up to their end, so nobody knows which other prompts begin alike: --from says what of the beginning stays for them, --all drops it too. " +
+	return "Takes the pieces of a prompt away, from the memory of all owners and from their tiers. An engine that reads them goes on; the next one that asks computes. " +
+		"Pieces are named by hashes of all tokens up to their end, so it is not known which other prompts begin alike: --from says what of the beginning stays for them, --all drops it too. " +
 		"What went on after a dropped piece in other prompts is not found any more, and leaves in its turn. Engines keep what they have in their own memory, and may keep it here anew. " +
 		"Without --yes it is only told what would be dropped. In the place of a prompt, kv/… means all pieces in memory whose keys begin so, with --all.\n\n" +
 		"  meridian cache drop --from 512 --file prompt.txt         # what would be dropped\n  meridian cache drop --all --yes 'Once upon a time'\n"

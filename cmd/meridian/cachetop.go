@@ -59,7 +59,7 @@ func (c *cacheTopCommand) Run(std *stdio, all *commands) error {
 	case c.Interval < 100*time.Millisecond || c.Interval > time.Hour:
 		return invalid("--interval 2s is usual", "an interval of %v: from 100ms to 1h", c.Interval)
 	case !c.Once && !std.terminal:
-		return invalid("add --once, or run it in a terminal", "nobody would see a screen here")
+		return invalid("add --once, or run it in a terminal", "standard output is no terminal, so there is no screen to draw on")
 	}
 	return c.visiting(std, all, 0, func(ctx context.Context, n *node.Agent) error {
 		for {

@@ -27,7 +27,7 @@ type cacheWarmCommand struct {
 	Chat       bool          `help:"Write it as a chat, as the first thing that a user says."`
 	System     string        `placeholder:"TEXT" help:"What a chat begins with; alone, every chat that begins so is spared it."`
 	Model      string        `placeholder:"NAME" help:"Which model (default: the only one there is)."`
-	Salt       string        `placeholder:"TEXT" help:"The cache_salt of those whose prompt it is: nobody else finds it."`
+	Salt       string        `placeholder:"TEXT" help:"The cache_salt of those whose prompt it is: requests with another one do not find it."`
 	Engine     string        `placeholder:"ID" help:"The engine that has it in its own memory then (default: an engine that has time)."`
 	Agent      string        `placeholder:"NAME" help:"The agent one of whose engines computes it; what is new is kept on its host."`
 	Everywhere bool          `help:"Every engine that serves the model, one after the other: the first computes it, the others find it. What is used twice goes to disk and S3, too, where these are."`
@@ -41,7 +41,7 @@ type cacheWarmCommand struct {
 }
 
 func (c *cacheWarmCommand) Help() string {
-	return "An engine computes the prompt, generates nothing that anybody sees, and the cell keeps what it computed. TOKENS is how long the prompt is, CACHED how much of it the engine " +
+	return "An engine computes the prompt, throws away what it generates, and the cell keeps what it computed. TOKENS is how long the prompt is, CACHED how much of it the engine " +
 		"did not compute, FOUND how much of that the cell had kept; 0 also where an engine does not tell.\n\n" +
 		"  meridian cache warm --file handbook.txt\n" +
 		"  meridian cache warm --system \"$(cat rules.txt)\" --everywhere\n" +

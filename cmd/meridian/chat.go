@@ -39,7 +39,7 @@ A pasted text is one message: its line ends are shown as ␤, its tabs as ␉. A
 func (c *chatCommand) Help() string {
 	return "A small chat against the cell that `meridian up` runs, or any server that speaks the OpenAI API. Thoughts are shown dimmed. " +
 		"Lines may come from a pipe; then only answers are printed. What is typed at a terminal is kept for later chats, the last " + strconv.Itoa(historyLines) +
-		" lines at most, in chat_history of the user's state directory (~/.local/state/meridian), which nobody else can read; --no-history does without.\n\n" + chatHelp
+		" lines at most, in chat_history of the user's state directory (~/.local/state/meridian), which no other user can read; --no-history does without.\n\n" + chatHelp
 }
 
 // client is of the server that flags name, or of the cell.
@@ -162,7 +162,7 @@ func (s *conversation) choose(model string) error {
 	models, err := s.client.Models(ctx)
 	if err != nil {
 		if unreachable(err) {
-			err = errors.New("nobody answers there")
+			err = errors.New("no server answers there")
 		}
 		return &failure{err: fmt.Errorf("%s does not list its models: %w", s.client.URL, err), hint: "`meridian status` shows whether the cell is up", status: exitFailure}
 	}
@@ -312,7 +312,7 @@ func (s *conversation) say(ctx context.Context, text string) {
 func (s *conversation) advised(err error) error {
 	var e *openai.Error
 	if unreachable(err) {
-		return fmt.Errorf("nobody answers at %s any more: `meridian status` shows whether the cell is up; what you said is not lost, send it again when it is", s.client.URL)
+		return fmt.Errorf("no server answers at %s any more: `meridian status` shows whether the cell is up; what you said is not lost, send it again when it is", s.client.URL)
 	}
 	if errors.As(err, &e) && e.Code != nil && *e.Code == openai.CodeContextLength {
 		return fmt.Errorf("%w (/reset begins anew)", err)
@@ -320,7 +320,7 @@ func (s *conversation) advised(err error) error {
 	return err
 }
 
-// unreachable tells whether nobody is there, or left in the middle of a word.
+// unreachable tells whether no server is there, or one left in the middle of a word.
 func unreachable(err error) bool {
 	var dial *net.OpError
 	return errors.As(err, &dial) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

@@ -20,7 +20,7 @@ import (
 const (
 	historyLines = 1000
 	historyBytes = 256 << 10
-	historyEntry = 16 << 10 // longer ones are pasted texts, which nobody looks for line by line
+	historyEntry = 16 << 10 // longer ones are pasted texts, which are not looked for line by line
 )
 
 // chatHistory is what a person has said, for the line editor. Its file is private,

@@ -179,7 +179,7 @@ type configExplain struct {
 }
 
 func (c *configExplain) Run(std *stdio, all *commands) error {
-	// A broken file must not keep anybody from asking what its fields mean.
+	// A broken file must not keep its author from asking what its fields mean.
 	loaded, _ := all.load(std)
 	text, err := config.Explain(c.Field, loaded)
 	if err != nil {

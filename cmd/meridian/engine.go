@@ -142,7 +142,7 @@ func (c *engineCommand) listen(std *stdio, all *commands) (net.Listener, error) 
 				hint: "listen at 127.0.0.1 and let a gateway face the network, or say --insecure", status: exitInvalid,
 			}, listener.Close())
 		}
-		all.logger(std).Warn("the engine serves plain HTTP beyond loopback, to anybody", "address", listener.Addr().String())
+		all.logger(std).Warn("the engine serves plain HTTP beyond loopback, to all that reach it", "address", listener.Addr().String())
 	}
 	return listener, nil
 }

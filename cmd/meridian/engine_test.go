@@ -14,7 +14,7 @@ import (
 )
 
 // ask runs `ask URL [FILE [HEADER:VALUE…]]`: it prints what is answered to a GET, or
-// to a POST of FILE, which is - for none. It waits for somebody to listen. Negated, it wants an error's status.
+// to a POST of FILE, which is - for none. It waits for a listener. Negated, it wants an error's status.
 func ask(ts *testscript.TestScript, negated bool, args []string) {
 	if len(args) < 1 {
 		ts.Fatalf("usage: ask URL [FILE [HEADER:VALUE…]]")

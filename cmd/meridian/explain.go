@@ -99,8 +99,8 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	return e.tell(std, c.JSON)
 }
 
-// kept tells of a piece of a prefix, whoever's it is: its tenant is a hash that nobody knows
-// by heart. Told is false where nobody has it, or where nobody could be asked.
+// kept tells of a piece of a prefix, of any tenant: a tenant is a hash, which an operator does
+// not know by heart. Told is false where no owner has it, or where none could be asked.
 func (c *explainCommand) kept(std *stdio, all *commands) (told bool, err error) {
 	found, err := c.gather(std, all, c.ID)
 	if err != nil || len(found.Objects) == 0 {

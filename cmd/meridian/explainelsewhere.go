@@ -28,7 +28,7 @@ func (c *explainCommand) gather(std *stdio, all *commands, id string) (*node.Gat
 	}
 	quiet := *all
 	if loaded.Origin("logging.level") == config.Default {
-		quiet.LogLevel = cmp.Or(quiet.LogLevel, "error") // that an agent comes and goes is nobody's concern
+		quiet.LogLevel = cmp.Or(quiet.LogLevel, "error") // its user does not care that an agent comes and goes
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), gatherTimeout)
 	defer cancel()
@@ -89,8 +89,8 @@ func (e *explanation) isWhole() bool {
 	return true
 }
 
-// addElsewhere takes what others remember. Where there is nobody to ask, what is
-// known here has to do.
+// addElsewhere takes what others remember. Where no member can be asked, what is known here
+// has to do.
 func (e *explanation) addElsewhere(found *node.Gathered, err error) error {
 	if err != nil {
 		if e.err != nil {

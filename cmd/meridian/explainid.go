@@ -67,7 +67,7 @@ func (e *explanation) beginningWith(ctx context.Context, prefix string) ([]strin
 		}
 	}
 	for _, name := range e.agents {
-		// An agent that does not answer keeps nobody from what the others know.
+		// An agent that does not answer does not hide what the others know.
 		transfers, _ := node.Transfers(ctx, e.dir, name)
 		for i := range transfers {
 			add(transfers[i].ID)

@@ -15,7 +15,7 @@ import (
 // brought what was found.
 func (e *explanation) prefix(ctx context.Context, text string) {
 	for _, name := range e.agents {
-		known, _ := node.ExplainPrefixes(ctx, e.dir, name, text) // one that does not answer keeps nobody from what others know
+		known, _ := node.ExplainPrefixes(ctx, e.dir, name, text) // one that does not answer does not hide what the others know
 		for _, p := range known {
 			e.addPrefix(p)
 		}

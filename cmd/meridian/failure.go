@@ -60,9 +60,9 @@ func unopened(err error) error {
 // it stands for.
 func reportFailure(w io.Writer, o telemetry.LogOptions, err error) int {
 	if errors.Is(err, syscall.EPIPE) {
-		return exitFailure // the reader of our output has gone: nobody to tell
+		return exitFailure // the reader of our output has gone
 	}
-	text, hint := printable(err.Error()), printable(hintFor(err)) // of whoever it was that failed
+	text, hint := printable(err.Error()), printable(hintFor(err)) // they may quote a peer or a file
 	var usage *kong.ParseError
 	if errors.As(err, &usage) {
 		// A flag that may be left out has a choice with no name, which is none to offer.

@@ -101,8 +101,8 @@ func (e *frameError) Error() string { return e.Message }
 func (e *frameError) Unwrap() error { return e.err }
 
 // eachFrame calls visit with every frame, also with those whose checksum is
-// wrong, and returns the first *frameError. No frame at all is an error too: whoever
-// checks a file expects something in it.
+// wrong, and returns the first *frameError. No frame at all is an error too: the
+// user who checks a file expects something in it.
 func (f frameInput) eachFrame(std *stdio, visit func(frameRow)) error {
 	r, closeInput, err := f.open(std)
 	if err != nil {

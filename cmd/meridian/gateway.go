@@ -76,7 +76,7 @@ func (c *gatewayCommand) Run(std *stdio, all *commands) error {
 // seconds.
 const usualGrace = 5 * time.Second
 
-// grace is how long requests are let in after SIGTERM. Nobody balances load to a
+// grace is how long requests are let in after SIGTERM. No balancer sends load to a
 // loopback address.
 func (c *gatewayCommand) grace(g *node.Gateway) time.Duration {
 	switch {

@@ -29,7 +29,7 @@ func TestProxyPathsOfTheSchema(t *testing.T) {
 }
 
 // What replay assumes of engines and gateways is what the configuration says
-// where nobody configured anything.
+// where nothing is configured.
 func TestReplayHasTheDefaultsOfTheSchema(t *testing.T) {
 	in := config.Defaults()
 	if got := (&gatewayCommand{}).options(in, nil).Place; got != replay.DefaultPlace {

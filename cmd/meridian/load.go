@@ -131,7 +131,7 @@ func (c *loadCommand) report(found *load.Report, info workload.Info) (*report.Re
 	for name := range run.Values {
 		latency, _, isPercentile := strings.Cut(name, "_p")
 		if _, measured := run.Quantiles[latency]; !(isPercentile && measured) && !slices.Contains(seen, name) {
-			delete(run.Values, name) // nobody outside can see it
+			delete(run.Values, name) // a client cannot measure it
 		}
 	}
 	run.Load, run.Seed, run.Timeline = 1, c.Seed, nil

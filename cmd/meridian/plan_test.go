@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// replayer is somebody who has read "Plans" in docs/wire.md and none of the
+// replayer is written from "Plans" in docs/wire.md and shares nothing with the
 // planner: it knows where an element lies by its indices alone, one element at a
 // time.
 type replayer struct {

@@ -40,7 +40,7 @@ func TestPrintable(t *testing.T) {
 }
 
 // What others wrote reaches people by these ways.
-func TestNobodyDrivesTheTerminal(t *testing.T) {
+func TestTextsDoNotDriveTheTerminal(t *testing.T) {
 	var out strings.Builder
 	std := &stdio{out: &out, err: &out}
 	reportFailure(&out, telemetry.LogOptions{}, &cell.EndError{Part: "decode-0", How: "ended", Said: []string{hostile}})

@@ -87,7 +87,7 @@ func adminOf(named, state string, std *stdio, all *commands) (string, error) {
 // writeAsItComes writes a file from its beginning: a recording that is broken
 // off leaves what it had.
 func writeAsItComes(path string, write func(io.Writer) error) error {
-	const mode = 0o600 // when who asked for how much is nobody else's business
+	const mode = 0o600 // when who asked for how much is for this user alone
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
 	if err != nil {
 		return err

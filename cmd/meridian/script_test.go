@@ -33,7 +33,7 @@ func collect() {
 	fmt.Println(http.ListenAndServe(os.Args[1], c.Handler()))
 }
 
-// Each file in testdata/script is one story of somebody at a terminal. A command
+// Each file in testdata/script is one story of a user at a terminal. A command
 // that does one thing after the other is run as `make test` has built it: under
 // the race detector it would take ten times as long to start. A part that runs
 // beside others is started as raced, which is always this test's binary.
@@ -67,11 +67,11 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// nextPort counts through ports that the system gives to nobody by itself, from
-// a place of this process's own.
+// nextPort counts through ports that the system gives out only when they are asked
+// for, from a place of this process's own.
 var nextPort atomic.Int32
 
-// freePort is a port of this machine that nobody listens on and no other script
+// freePort is a port of this machine that no process listens on and no other script
 // of this run is given.
 func freePort() int {
 	const first, count = 20000, 12000

@@ -45,7 +45,7 @@ func FuzzOffer(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		if err := command.receive(ctx, std, &commands{}, n, m, n.Name()); err == nil {
-			t.Fatalf("received %q from nobody", m.Name)
+			t.Fatalf("received %q, which no agent offers", m.Name)
 		}
 		for dir, want := range map[string]int{inside: 0, outside: 1} {
 			if entries, err := os.ReadDir(dir); err != nil || len(entries) != want {
@@ -65,7 +65,7 @@ func TestOfferOfAnother(t *testing.T) {
 	}
 }
 
-// openForOffers is an agent that receives; nobody but itself is there.
+// openForOffers is an agent that receives; it is alone in its cell.
 func openForOffers(f testing.TB) *node.Agent {
 	f.Helper()
 	n, err := node.OpenAgent(f.Context(), node.AgentOptions{

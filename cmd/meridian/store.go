@@ -78,7 +78,7 @@ func (c *storeFlags) visiting(std *stdio, all *commands, timeout time.Duration, 
 	defer cancel()
 	quiet := *all
 	if loaded.Origin("logging.level") == config.Default {
-		quiet.LogLevel = cmp.Or(quiet.LogLevel, "warn") // that an agent comes and goes is nobody's concern
+		quiet.LogLevel = cmp.Or(quiet.LogLevel, "warn") // its user does not care that an agent comes and goes
 	}
 	n, err := c.join(ctx, std, &quiet, &node.Store{Tenant: tenantOf(loaded.Config)})
 	if err != nil {
@@ -142,7 +142,7 @@ func advise(s *store.Store, err error) error {
 	case errors.As(err, &hinted):
 		return err
 	case len(s.Owners()) == 0:
-		err, hint = errors.New("nobody keeps objects in this cell"), "`meridian store serve` starts an owner; one that was just started needs a moment"
+		err, hint = errors.New("no owner keeps objects in this cell"), "`meridian store serve` starts an owner; one that was just started needs a moment"
 	case errors.Is(err, store.ErrBusy):
 		hint = "another writes that key: wait for it; a writer that died is in the way until store.write_timeout_ms is over"
 	case errors.Is(err, store.ErrOverloaded):

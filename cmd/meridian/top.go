@@ -43,7 +43,7 @@ func (c *topCommand) Run(std *stdio, all *commands) error {
 	if c.Once {
 		err = c.once(ctx, std, sources)
 	} else if !std.terminal {
-		err = invalid("add --once, or run it in a terminal", "nobody would see a screen here")
+		err = invalid("add --once, or run it in a terminal", "standard output is no terminal, so there is no screen to draw on")
 	} else {
 		err = top.Run(ctx, top.Options{In: std.in, Out: std.terminalOut(), Sources: sources, Interval: c.Interval, Clean: oneLine})
 	}

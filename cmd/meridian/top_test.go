@@ -145,5 +145,5 @@ func TestTopInATerminal(t *testing.T) {
 	if err := program.Close(); err != nil {
 		t.Error(err)
 	}
-	<-reading // the other end of a terminal that nobody has open any more
+	<-reading // ends when no process has the terminal open any more
 }

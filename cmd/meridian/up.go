@@ -315,7 +315,7 @@ func (c *upCommand) demonstrate(ctx context.Context, std *stdio, display *startD
 			workers[p.Name] = &openaiclient.Client{URL: p.URL}
 		}
 	}
-	if len(workers) < 2 { // whoever computed the first turn's prompt has nothing to find
+	if len(workers) < 2 { // the one engine computed the first turn's prompt itself: it has nothing to find
 		workers = nil
 	}
 	report, err := demo.Run(ctx, demo.Options{

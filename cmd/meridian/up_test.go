@@ -59,8 +59,8 @@ func TestUpWithoutAStore(t *testing.T) {
 	}
 }
 
-// Thoughts are ended where the configuration says by which ids, and by nobody who could not
-// start with that.
+// Thoughts are ended where the configuration says by which ids, and by no engine that could
+// not start with that.
 func TestUpGoverned(t *testing.T) {
 	const marked, named = "[model.thinks]\nthink_start_token_ids = [6]\nthink_end_token_ids = [7]\n", "[model.thinks]\nthink_start_texts = [\"<t>\"]\nthink_end_texts = [\"</t>\"]\n"
 	for name, c := range map[string]struct {
@@ -165,7 +165,7 @@ func (s *shell) typed(status int, input string, args ...string) string {
 	return out.String()
 }
 
-// screen is what somebody at a terminal sees.
+// screen is what the user of a terminal sees.
 type screen struct {
 	mu   sync.Mutex // protects text
 	text bytes.Buffer
@@ -336,7 +336,7 @@ func TestCellAfterAKill(t *testing.T) {
 	}
 	_ = up.Wait() // it was killed
 	up, _ = s.up()
-	// Names of the dead are theirs until leases end; nobody waits for that.
+	// Names of the dead are theirs until leases end; a new start does not wait for that.
 	if out := s.typed(exitOK, "", "logs"); strings.Contains(out, "waiting for its lease") {
 		t.Errorf("a start after a kill waited for leases:\n%s", out)
 	}

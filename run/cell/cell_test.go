@@ -115,7 +115,7 @@ func TestStartThatIsCancelledLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestStartThatIsKilledWaitsForNobody(t *testing.T) {
+func TestStartThatIsKilledDoesNotWait(t *testing.T) {
 	s := newStage(t)
 	s.habit("gateway", "silent") // and deaf
 	s.habit("decode-0", "deaf")
@@ -324,7 +324,7 @@ func TestAPartThatWasAddedIsStopped(t *testing.T) {
 	if slices.Contains(s.chronicle(), "stop gateway") {
 		t.Error("others were stopped, too")
 	}
-	if err := c.Stop("nobody"); err == nil {
+	if err := c.Stop("absent"); err == nil {
 		t.Error("what is not there was stopped")
 	}
 }

@@ -55,10 +55,10 @@ func (id Identity) Alive() bool {
 }
 
 // end stops a process that is not our child: it is asked, and killed when it
-// stays longer than grace. Somebody else who has the pid is left alone.
+// stays longer than grace. Another process that has the pid is left alone.
 func (id Identity) end(ctx context.Context, grace time.Duration) error {
-	// FindProcess holds on to whoever has the pid now; only then is it asked
-	// who that is, and the signals reach nobody else.
+	// FindProcess holds on to the process that has the pid now; only then is it
+	// asked which one that is, and the signals reach no other.
 	found, err := os.FindProcess(id.PID)
 	if err != nil || !id.Alive() {
 		return nil
@@ -93,7 +93,7 @@ func (id Identity) wait(ctx context.Context, limit time.Duration) bool {
 
 // followers are processes of the same program that it has started, or that
 // those have, and that are still in its group: vLLM's, when its first one was
-// killed. A group's number is not given to others while there is somebody in it.
+// killed. A group's number is not given to others while a process is in it.
 func (id Identity) followers() (found []Identity, err error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {

@@ -72,8 +72,8 @@ func cleanUp(ctx context.Context, dir string) (Leftovers, error) {
 }
 
 // forget empties the cell's directory, in which the dead would hold their names
-// until their leases end. All its records are leased, and whoever lives puts
-// his back. A directory that somebody runs is left alone.
+// until their leases end. All its records are leased, and a living member puts
+// its own back. A directory that a process serves is left alone.
 func forget(dir string) error {
 	lock, err := os.Open(filepath.Join(dir, "directory.lock"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -148,7 +148,7 @@ func Down(ctx context.Context, dir string) (Ended, error) {
 	return s, errors.Join(err, lock.Close())
 }
 
-// patience is how long a cell may take to stop where nobody says: all its
+// patience is how long a cell may take to stop where its record does not say: all its
 // stages may take all the time they have.
 const patience = 5 * defaultDrain
 

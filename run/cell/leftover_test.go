@@ -159,7 +159,7 @@ func TestDirectoryOfTheDeadIsForgotten(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []bool{true, false} { // while somebody runs it, then when nobody does
+	for _, want := range []bool{true, false} { // while a process serves it, then when none does
 		if err := forget(s.options.StateDir); err != nil {
 			t.Error(err)
 		}

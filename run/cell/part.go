@@ -61,8 +61,8 @@ const (
 )
 
 // live starts the part's process, again whenever it dies, until it is told to
-// stop. One that has never been ready is not started again: that is for whoever
-// started the cell to see.
+// stop. One that has never been ready is not started again: that is for the
+// operator who started the cell to see.
 func (c *Cell) live(p *part) {
 	defer close(p.gone)
 	log, err := openPartLog(c.options.StateDir, p.plan.Name, c.options.LogJSON)

@@ -19,7 +19,7 @@ import (
 
 // spawner starts processes from one thread that lives as long as they do. The
 // kernel tells a child of its parent's death when the thread that made it
-// ends, and Go ends threads as it likes, unless somebody holds on to one.
+// ends, and Go ends threads as it likes, unless a goroutine holds on to one.
 type spawner struct {
 	births chan func()
 	closed chan struct{}
@@ -130,7 +130,7 @@ func (p *process) endFollowers() {
 	for began := time.Now(); len(followers) > 0 && time.Since(began) < followerGrace; time.Sleep(10 * time.Millisecond) {
 		followers, _ = p.identity.followers()
 	}
-	_ = unix.Kill(-pid, unix.SIGKILL) // mostly there is nobody
+	_ = unix.Kill(-pid, unix.SIGKILL) // mostly the group is empty
 }
 
 // longestLine bounds what is kept of one line.

@@ -213,7 +213,7 @@ func (v *VLLM) Serve(s Server) (Plan, error) {
 }
 
 // serverEnvironment is what servers on one machine need so as not to be in each
-// other's way; whoever runs the cell has the last word.
+// other's way; the operator's environment has the last word.
 func serverEnvironment(s Server) []string {
 	cores := max(1, runtime.NumCPU()/max(1, s.Together*s.Cut.TP*s.Cut.PP))
 	wanted := [][2]string{

@@ -54,8 +54,8 @@ func (m vllmMetrics) label(name, label string) string {
 	return ""
 }
 
-// stats translates what vLLM says of itself. Blocks that are cached and in
-// nobody's use count as free there.
+// stats translates what vLLM says of itself. Blocks that are cached and
+// that no request uses count as free there.
 func (m vllmMetrics) stats() *EngineStats {
 	s := new(EngineStats)
 	s.Running, s.Waiting = int(m.values["vllm:num_requests_running"]), int(m.values["vllm:num_requests_waiting"])

@@ -130,7 +130,7 @@ func vllmStage(t *testing.T) *stage {
 }
 
 func TestServersOfVLLM(t *testing.T) {
-	t.Setenv("VLLM_CPU_KVCACHE_SPACE", "3") // whoever runs the cell has the last word
+	t.Setenv("VLLM_CPU_KVCACHE_SPACE", "3") // the operator's environment has the last word
 	s := vllmStage(t)
 	s.options.Spec.Decode.TP = 2
 	s.options.Spec.VLLM.Governed = []string{"--scheduler-cls", "meridian.vllm.Scheduler"}

@@ -34,7 +34,7 @@ type document struct {
 // parseDocument reads TOML. What is no TOML, or defines a key twice, is one
 // fault: past it nothing in the file can be trusted to mean what it says.
 func parseDocument(source string, data []byte) (*document, []Fault) {
-	// A newline is one character, whoever wrote the file.
+	// A newline is one character, on whichever system the file was written.
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	d := &document{
 		source: source, values: make(map[string]any),

@@ -13,7 +13,7 @@ const envPrefix = "MERIDIAN_"
 // environment applies MERIDIAN_SECTION_FIELD variables. One that starts with a
 // section's name but names no field is a fault, and so is one that names a field
 // behind a mistyped section, because an override that silently does nothing is
-// worse than none; other MERIDIAN_ variables belong to somebody else.
+// worse than none; other MERIDIAN_ variables belong to other programs.
 func (c *checker) environment(environ map[string]string) {
 	for _, variable := range slices.Sorted(maps.Keys(environ)) {
 		fault := Fault{Source: "environment " + variable}

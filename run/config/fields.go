@@ -20,7 +20,7 @@ var scheduler = Section{
 		},
 		{
 			Name: "think_tpot_budget_ms", Kind: Float, Default: 80.0, Unit: "ms per think token", Range: above(0),
-			Doc:  "Time a think token may take. Nobody reads these tokens as they come, so the budget is loose and the batch may grow.",
+			Doc:  "Time a think token may take. No reader waits for these tokens, so the budget is loose and the batch may grow.",
 			Tune: "Raise it when the accelerator idles while models think; lower it when thinking crowds out answers.",
 		},
 		{
@@ -243,7 +243,7 @@ var agent = Section{
 			Doc: "Ways to move bytes, the preferred one first: \"host\" between agents of one user on one machine, through shared memory; " +
 				"\"file\" between the agent's own memory and its own files; \"tcp\" between any two. " +
 				"A transfer takes the first that reaches the memory on both sides.",
-			Tune: "Leave one out to do without it. Without \"tcp\" an agent reaches no other machine, and nobody finds it by the directory.",
+			Tune: "Leave one out to do without it. Without \"tcp\" an agent reaches no other machine, and none finds it by the directory.",
 		},
 		{
 			Name: "listen", Kind: Listen, Default: "127.0.0.1:0",
@@ -258,7 +258,7 @@ var agent = Section{
 		{
 			Name: "insecure", Kind: Bool, Default: false,
 			Doc: "Allow addresses beyond loopback without TLS, for the data plane, a directory and an S3 server. Agents then still prove to each other that " +
-				"they know the cell's key, but whoever is on the way can read and change everything that follows.",
+				"they know the cell's key, but a host on the way can read and change everything that follows.",
 			Tune: "Only on a network that is yours alone; every start warns.",
 		},
 		{
@@ -346,7 +346,7 @@ var store = Section{
 		{
 			Name: "bytes", Kind: Int, Default: int64(1 << 30), Unit: "bytes", Range: atLeast(0).atMost(1 << 46),
 			Doc:  "Memory for objects and their headers, at least 1 MiB; it is taken as it is used. 0 keeps nothing: the agent is a client.",
-			Tune: "As much as the host can spare: what does not fit is evicted, and computed again by whoever needs it.",
+			Tune: "As much as the host can spare: what does not fit is evicted, and computed again by the engine that needs it.",
 		},
 		{
 			Name: "page_bytes", Kind: Int, Default: int64(256 << 10), Unit: "bytes", Range: atLeast(4096).atMost(1 << 30),
@@ -376,8 +376,8 @@ var store = Section{
 		},
 		{
 			Name: "tenant_quota", Kind: Int, Default: int64(100), Unit: "% of the heap", Range: atLeast(1).atMost(100),
-			Doc:  "The most that one tenant may have of this agent's memory. Beyond it its own objects leave for its new ones. Without it a tenant may have what others do not want: when room is needed, whoever is most above its fair share loses.",
-			Tune: "Lower it where one tenant must never fill the cache, even while nobody else wants the room. The tenants beyond the 254th count as one.",
+			Doc:  "The most that one tenant may have of this agent's memory. Beyond it its own objects leave for its new ones. Without it a tenant may have what others do not want: when room is needed, the tenant that is most above its fair share loses.",
+			Tune: "Lower it where one tenant must never fill the cache, even while no other wants the room. The tenants beyond the 254th count as one.",
 		},
 		{
 			Name: "write_timeout_ms", Kind: Int, Default: int64(30000), Unit: "ms", Range: atLeast(100).atMost(3600000),
@@ -391,7 +391,7 @@ var store = Section{
 		},
 		{
 			Name: "tenant", Kind: Text, Default: None,
-			Doc: "Whose keys are meant where a request names no tenant; \"none\" is nobody's. Tenants cannot name each other's keys.",
+			Doc: "Whose keys are meant where a request names no tenant; \"none\" is no tenant's. Tenants cannot name each other's keys.",
 		},
 		{
 			Name: "block_tokens", Kind: Int, Default: int64(64), Unit: "tokens", Range: atLeast(1).atMost(65536),

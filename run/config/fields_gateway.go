@@ -14,7 +14,7 @@ var door = Section{
 			Name: "require_leg", Kind: Bool, Default: false,
 			Doc: "Whether an engine may hand over and take over only what a gateway of this cell has asked for, sealed with the cell's key.",
 			Tune: "Set it to true where all requests come through the gateway: clients that reach an engine by themselves then cannot make it " +
-				"take or give anybody's cache.",
+				"take or give another request's cache.",
 		},
 	},
 }
@@ -36,7 +36,7 @@ var gateway = Section{
 		{
 			Name: "admin_key_file", Kind: Text, Default: None,
 			Doc: "File of keys for gateway.admin_listen, one a line, each of at least 16 bytes; lines that start with # are comments. Scripts send one as Authorization: Bearer KEY, " +
-				"browsers as the password of any name. \"none\" lets in whoever reaches the listener, which is at loopback then.",
+				"browsers as the password of any name. \"none\" lets in all that reach the listener, which is at loopback then.",
 			Tune: "Keep it readable for the gateway's user alone, and apart from gateway.api_key_file: clients have no business there. SIGHUP reads it again.",
 		},
 		{
@@ -46,7 +46,7 @@ var gateway = Section{
 		},
 		{
 			Name: "insecure", Kind: Bool, Default: false,
-			Doc:  "Allow gateway.listen beyond loopback without TLS: whoever is on the way reads prompts, answers and API keys.",
+			Doc:  "Allow gateway.listen beyond loopback without TLS: a host on the way can read prompts, answers and API keys.",
 			Tune: "Only behind something that has TLS; every start warns.",
 		},
 		{
@@ -95,7 +95,7 @@ var gateway = Section{
 			Name: "warm_next_turn", Kind: Bool, Default: false,
 			Doc: "Whether idle engines compute what the next turn of a chat will begin with, after an answer that had a thought: its messages and the answer without the thought, " +
 				"as chat templates write them that strip thoughts. The cell keeps it, where prefixes are kept. Requests come first: what is computed ahead is given up for them.",
-			Tune: "Turn it on for models that think, where users take turns; leave it off where templates keep thoughts, or chats have one turn: every answer is computed once more then, for nobody.",
+			Tune: "Turn it on for models that think, where users take turns; leave it off where templates keep thoughts, or chats have one turn: every answer is computed once more then, and not used.",
 		},
 		{
 			Name: "effort.minimal", Kind: Float, Default: 0.1, Unit: "of scheduler.max_think_tokens", Range: atLeast(0).atMost(1),

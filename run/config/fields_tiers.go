@@ -28,7 +28,7 @@ var storeTiers = []Field{
 	{
 		Name: "s3.prefix", Kind: Text, Default: "meridian",
 		Doc:  "What the names of all objects in the bucket begin with.",
-		Tune: "One for each cell: whoever may write there is trusted with all that its engines read.",
+		Tune: "One for each cell: every writer there is trusted with all that its engines read.",
 	},
 	{
 		Name: "s3.region", Kind: Text, Default: "us-east-1",

@@ -9,7 +9,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// Beyond these limits lies what TOML allows and nobody writes. They keep the work
+// Beyond these limits lies what TOML allows and no configuration needs. They keep the work
 // in proportion to the file, and both languages refuse the same: without them,
 // each reader would stop at a depth, and at a year, of its own.
 const (

@@ -137,7 +137,7 @@ func (o Options) find(environ map[string]string) (string, error) {
 }
 
 // noneAtHome forgives a home that cannot be entered or is no directory, as
-// service accounts have them: nobody put a file there.
+// service accounts have them: no file was put there.
 func noneAtHome(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)
 }

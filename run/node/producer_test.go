@@ -16,7 +16,7 @@ func produced(i, size int) (key, value []byte) {
 }
 
 // Objects that a producer puts without asking are found by all, and by no other tenant.
-func TestProducerAsksNobody(t *testing.T) {
+func TestProducerAsksNoOwner(t *testing.T) {
 	_, s := openCache(t, true)
 	p := producer.Open(s, "t")
 	defer p.Close()

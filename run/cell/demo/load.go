@@ -9,7 +9,7 @@ import (
 	"meridian/serve/openai"
 )
 
-// prompt is one request, which can be sent to anybody.
+// prompt is one request, which can be sent to any server.
 type prompt struct {
 	// kind says for people what is special about it.
 	kind       string

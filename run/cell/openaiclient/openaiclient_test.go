@@ -150,8 +150,8 @@ func TestSilentServerIsNotWaitedForForItsModels(t *testing.T) {
 	}
 }
 
-// A server with a certificate that nobody signed is trusted by who has its
-// file, under any name; another one is not.
+// A server with a certificate that no authority signed is trusted by a client that
+// has its file, under any name; another one is not.
 func TestTrusting(t *testing.T) {
 	shows := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"data":[{"id":"small"}]}`)

@@ -30,8 +30,8 @@ func ReadCertificate(file string) (*x509.Certificate, error) {
 	return nil, fmt.Errorf("there is no certificate in %s; it must have one in PEM", file)
 }
 
-// Trusting is for a server that shows this certificate, whoever signed it and
-// by whatever name the server is reached: who runs it vouches for it.
+// Trusting is for a server that shows this certificate, signed by any authority or
+// none, and reached by any name: the operator, who names the file, vouches for it.
 func Trusting(certificate *x509.Certificate) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AddCert(certificate)
