@@ -38,7 +38,7 @@ func Main(m *testing.M, roles map[string]func() error) {
 	case name == "puppet":
 		act = play
 	case name != "" && !known:
-		act = func() error { return fmt.Errorf("chaos: nobody plays %q", name) }
+		act = func() error { return fmt.Errorf("chaos: no role is called %q", name) }
 	case name == "":
 		// Most of these tests wait for a deadline or a process most of the time.
 		if flag.Parse(); !flagGiven("test.parallel") {

@@ -100,7 +100,7 @@ func (d disk) close(ctx context.Context) error {
 	return errors.Join(d.fabric.Close(ctx), d.section.Close(ctx))
 }
 
-// quiet hears of nothing: a file notifies nobody.
+// quiet hears of nothing: a file does not notify.
 type quiet struct{}
 
 func (quiet) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }

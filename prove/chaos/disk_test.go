@@ -83,7 +83,7 @@ func TestDiskErrors(t *testing.T) {
 	t.Parallel()
 	s := storing(t, ownMemory)
 	for _, op := range []fabric.Op{fabric.Read, fabric.Write} {
-		out := s.owner.Store(chaos.Post{Op: op, Length: 64 << 10}) // page zero is nobody's
+		out := s.owner.Store(chaos.Post{Op: op, Length: 64 << 10}) // page zero is no transfer's
 		s.failed(out, fabric.InDoubt, unix.EIO)
 	}
 	if c := s.owner.Count(chaos.Stretch{Length: 64 << 10, Seeds: []uint64{ofOwner}}); !c.All(ofOwner) {

@@ -14,7 +14,7 @@ import (
 	"meridian/prove/chaos"
 )
 
-// An agent without descriptors lets nobody new in, serves those it has, and
+// An agent without descriptors lets no new peer in, serves those it has, and
 // recovers when others let go.
 func TestDescriptorsExhausted(t *testing.T) {
 	t.Parallel()
@@ -50,7 +50,7 @@ func TestDescriptorsExhausted(t *testing.T) {
 	probe.Deadline = soon
 	for start := time.Now(); late.Transfer(probe).State != fabric.Done; {
 		if time.Since(start) > 2*soon {
-			t.Fatal("the owner lets nobody in any more")
+			t.Fatal("the owner lets no peer in any more")
 		}
 	}
 	s.served()

@@ -119,7 +119,7 @@ func TestLinkDownForGood(t *testing.T) {
 	}
 	s := connectHosts(t)
 	s.failed(s.poster.Await(s.cutOff(0)), fabric.InDoubt, fabric.ErrPeerGone)
-	// Whoever comes while the cable is out hears so within his deadline.
+	// A poster that comes while the cable is out hears so within its deadline.
 	if out := s.poster.Transfer(big(fabric.Write, time.Second)); out.State != fabric.NotSubmitted || out.Took > soon {
 		t.Errorf("without a cable: %+v", out)
 	}

@@ -63,7 +63,7 @@ func TestConnectionReset(t *testing.T) {
 		s.failed(s.struckDuring(op, 0, faultproxy.Fault{Strike: faultproxy.Reset}, wayOf(op)), fabric.InDoubt, fabric.ErrPeerGone)
 		s.oldOrNew(s.poster)
 		s.oldOrNew(s.owner)
-		s.served() // on a new connection, without anybody's help
+		s.served() // on a new connection, which the agents make by themselves
 	})
 }
 
@@ -130,7 +130,7 @@ func (s *fixture) servedEventually() {
 	s.served()
 }
 
-// One direction dies, and nobody is told.
+// One direction dies, and neither side is told.
 func TestHalfOpen(t *testing.T) {
 	hole := faultproxy.Fault{Strike: faultproxy.Swallow}
 	both(t, func(t *testing.T, op fabric.Op) {
@@ -242,7 +242,7 @@ func (s *fixture) flipOnce(op fabric.Op, way faultproxy.Way, after int64) {
 		s.t.Errorf("%v, byte %d of way %d flipped: %v without an error", op, after, way, out.State)
 	}
 	if now := around(); now[0].Digest != before[0].Digest || now[1].Digest != before[1].Digest {
-		s.t.Errorf("%v, byte %d of way %d flipped: bytes went where nobody sent them; %v, %v", op, after, way, out.State, out.Err)
+		s.t.Errorf("%v, byte %d of way %d flipped: bytes went where they were not sent; %v, %v", op, after, way, out.State, out.Err)
 	}
 	if out.State == fabric.InDoubt && op == fabric.Write {
 		s.fence() // else what is still under way may be placed

@@ -9,7 +9,7 @@ import (
 )
 
 // What a paused owner sends when it wakes belongs to a transfer that is over:
-// nobody's memory hears of it.
+// no memory hears of it.
 func TestOwnerPausedPastTheDeadline(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)
@@ -62,8 +62,8 @@ func TestOwnerPausedPastItsKeepAlive(t *testing.T) {
 	s.served()
 }
 
-// A machine that stands still for longer than three keep-alives and wakes has lost
-// nobody: its peers did not fall silent, it did not listen.
+// A machine that stands still for longer than three keep-alives and wakes has lost no
+// peer: its peers did not fall silent, it did not listen.
 func TestBothStandStill(t *testing.T) {
 	both(t, func(t *testing.T, op fabric.Op) {
 		s := setStage(t)

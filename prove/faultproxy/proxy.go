@@ -7,7 +7,7 @@
 //	            └── Back:    Delay, BytesPerSecond, Strike ──┘
 //
 // Bytes, the end of a stream and a reset all travel the same way and suffer the
-// same fault: where nothing gets through, nobody learns that the other is gone.
+// same fault: where nothing gets through, neither side learns that the other is gone.
 package faultproxy
 
 import (
@@ -134,7 +134,7 @@ func (p *Proxy) forget(c *net.TCPConn) {
 func (p *Proxy) serve(near *net.TCPConn) {
 	defer p.forget(near)
 	if p.ways[Forward].swallows() {
-		_, _ = io.Copy(io.Discard, near) // nobody behind the hole ever hears of it
+		_, _ = io.Copy(io.Discard, near) // the side behind the hole never hears of it
 		return
 	}
 	p.mu.Lock()

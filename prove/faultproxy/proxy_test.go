@@ -281,7 +281,7 @@ func TestStallHoldsAndLetsGo(t *testing.T) {
 	}
 }
 
-func TestNobodyBehindTheProxy(t *testing.T) {
+func TestNoServerBehindTheProxy(t *testing.T) {
 	s := setStage(t)
 	s.listener.Close()
 	lone, err := net.Dial("tcp", s.proxy.Address())

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	chaos.Main(m, map[string]func() error{"attacker": attack, "bystander": spin})
 }
 
-// spin is a process that works and harms nobody, until its input ends.
+// spin is a process that works and does no harm, until its input ends.
 func spin() error {
 	var stop atomic.Bool
 	go func() {
@@ -224,21 +224,21 @@ func (s *attackBed) fight(d time.Duration) (r round) {
 	return r
 }
 
-// while lets the honest peer work, somebody have their share of a core, and
+// while lets the honest peer work and the rival have its share of a core, and
 // follows the owner's memory.
-func (s *attackBed) while(d time.Duration, somebody *chaos.Process) (rate chaos.Rate, most uint64) {
+func (s *attackBed) while(d time.Duration, rival *chaos.Process) (rate chaos.Rate, most uint64) {
 	s.t.Helper()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		rate = s.work(d)
 	}()
-	start, before := time.Now(), somebody.CPU()
+	start, before := time.Now(), rival.CPU()
 	for {
-		if used := somebody.CPU() - before; used.Seconds() < share*time.Since(start).Seconds() {
-			somebody.Continue()
+		if used := rival.CPU() - before; used.Seconds() < share*time.Since(start).Seconds() {
+			rival.Continue()
 		} else {
-			somebody.Stop()
+			rival.Stop()
 		}
 		most = max(most, s.memory())
 		select {

@@ -152,7 +152,7 @@ func TestStrangersAreFewAndHaveFiveSeconds(t *testing.T) {
 	t.Error("the slow one could say all it had to say")
 }
 
-// Somebody honest who comes while the door is crowded gets in.
+// An honest peer that comes while the door is crowded gets in.
 func TestNewcomerInACrowd(t *testing.T) {
 	t.Parallel()
 	s := newAttackBed(t)

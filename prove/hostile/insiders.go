@@ -106,7 +106,7 @@ func cancels(ctx context.Context, a *Attacker) {
 	})
 }
 
-// notices tells what nobody wants to know.
+// notices sends notifications that the owner did not ask for.
 func notices(ctx context.Context, a *Attacker) {
 	payload := make([]byte, 64<<10)
 	a.flood(ctx, func(uint32) []byte { return mrdn.Notice{ID: newID(), Payload: payload}.Append(nil) })

@@ -43,8 +43,8 @@ func (b *backlog) push(s *sequence) {
 }
 
 // pop is the next one to be shown, while so many others wait that are: the one
-// who came first, as long as fewer than window were shown in their turn; then
-// whoever is among the first of its tenant. It is nil if all others have to wait.
+// that came first, as long as fewer than window were shown in their turn; then
+// one that is among the first of its tenant. It is nil if all others have to wait.
 func (b *backlog) pop(window int, waiting int32) *sequence {
 	for int(waiting-b.early) < window && b.came.len() > 0 {
 		t := b.came.pop()

@@ -12,7 +12,7 @@ import (
 
 // A tenant that sends thousands at once does not hide the one request of another
 // from a policy that is fair.
-func TestAFloodHidesNobody(t *testing.T) {
+func TestAFloodHidesNoTenant(t *testing.T) {
 	var requests []workload.Request
 	for range 4000 {
 		requests = append(requests, workload.Request{Prompt: 200, Output: 50})
@@ -35,7 +35,7 @@ func TestAFloodHidesNobody(t *testing.T) {
 
 // First come, first served: who is shown beyond the window, because of its
 // tenant, is served no sooner.
-func TestTheWindowMovesNobodyForward(t *testing.T) {
+func TestTheWindowMovesNoneForward(t *testing.T) {
 	var requests []workload.Request
 	for i := range int32(110) {
 		requests = append(requests, workload.Request{Prompt: 10, Output: 5 + i/100, Tenant: i / 100})

@@ -27,8 +27,8 @@ func newCache(free *freeList) *cache {
 	return c
 }
 
-// held is how many leading chunks are there, and how many of these somebody
-// holds.
+// held is how many leading chunks are there, and how many of these requests
+// hold.
 func (c *cache) held(prefix []uint64, limit int32) (there, inUse int32) {
 	for ; there < limit; there++ {
 		at, has := c.byHash[prefix[there]]

@@ -93,7 +93,7 @@ type SLO struct {
 var PascalSLO = SLO{QoE: 0.95, TPOT: 100 * time.Millisecond, TTFAT: 250 * time.Millisecond}
 
 // DefaultPreemptMaxFraction and DefaultPlace are those of an engine and of a
-// gateway that nobody configured.
+// gateway without configuration.
 const DefaultPreemptMaxFraction = 0.1
 
 var DefaultPlace = placement.Options{DirectTokens: 256, AffinityWeight: 1, RunningTokens: 64, StoredWeight: 0.25}

@@ -214,8 +214,8 @@ func (e *engine) release(s *sequence, h hold) {
 	}
 }
 
-// abandon frees all that request i holds. What it computed stays there as long as
-// nobody takes the blocks; of one with a prefix, only what others may share does.
+// abandon frees all that request i holds. What it computed stays there until
+// another takes the blocks; of one with a prefix, only what others may share does.
 func (e *engine) abandon(i int32) {
 	s := e.seqs[i]
 	h := e.holding(i)

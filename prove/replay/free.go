@@ -18,7 +18,7 @@ type freeList struct {
 type span struct {
 	blocks       int32
 	chunk        int32     // of a prompt, 0: none
-	owner        *sequence // whose remains these are; nil: of no use to anybody
+	owner        *sequence // whose remains these are; nil: of use to no request
 	older, newer int32
 }
 

@@ -152,8 +152,8 @@ func until(ticks []int64, end time.Duration) int64 {
 	return sum
 }
 
-// Result is what was measured. What nobody at the door of an engine can see,
-// such as evictions, is zero in it.
+// Result is what was measured. What cannot be seen at the door of an engine, such
+// as evictions, is zero in it.
 func (m *Meter) Result(endpoint string) *Result {
 	t := &m.tally
 	r := &Result{

@@ -35,9 +35,9 @@ func TestOneAtATimeIsMD1(t *testing.T) {
 	}
 }
 
-// With room for everybody and steps that do not depend on how many take part,
-// nobody waits for others but to the end of a step: M/D/∞, in steps.
-func TestRoomForEverybody(t *testing.T) {
+// With room for all requests and steps that do not depend on how many take part,
+// none waits for others but to the end of a step: M/D/∞, in steps.
+func TestRoomForAll(t *testing.T) {
 	p := simple()
 	p.Dense = []Point{{0, 0}, {1, 0}}
 	d := rand.New(rand.NewPCG(1, 1))
@@ -53,7 +53,7 @@ func TestRoomForEverybody(t *testing.T) {
 	}
 	// Little's law: as many are there as arrive while one is served.
 	if live := float64(r.Tokens.Output) / float64(r.Engine.Steps); live < 4.5 || live > 5.8 {
-		t.Errorf("%g are served at once, and 5 by Little's law, somewhat more as nothing is served while nobody is there", live)
+		t.Errorf("%g are served at once, and 5 by Little's law, somewhat more as nothing is served while no request is there", live)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrStuck means that a policy lets no request run though requests are there.
-var ErrStuck = errors.New("replay: nobody runs")
+var ErrStuck = errors.New("replay: no request runs")
 
 const never = ps(math.MaxInt64)
 

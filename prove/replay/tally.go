@@ -115,8 +115,8 @@ func (t *tally) addGaps(p *plan, steps int32) {
 }
 
 // read records what the reader of an answer experiences. The i-th token, from 0,
-// is expected at X(i) = end of the thought + TTFAT + i·TPOT. Nobody reads faster
-// than that, so whoever is behind stays behind: token i is read max over j ≤ i
+// is expected at X(i) = end of the thought + TTFAT + i·TPOT. A reader is not
+// faster than that, so that one who is behind stays behind: token i is read max over j ≤ i
 // of (found(j) − X(j)) after X(i), or on time.
 func (t *tally) read(r *policy.Request, s *sequence, p *plan, steps int32) {
 	start := int64(s.thoughtEnd/microsec) + t.ttfat

@@ -35,7 +35,7 @@ func TestThoughtsEndAfterTheyConverged(t *testing.T) {
 	if reasons[governor.Converged] < n*9/10 || short > n/50 || saved < n*5_000 {
 		t.Errorf("%v, %d cut short, %d tokens saved", reasons, short, saved)
 	}
-	// Without forks, only those that stray are ended; with a threshold that nobody
+	// Without forks, only those that stray are ended; with a threshold that no thought
 	// reaches, only the cap ends one.
 	deaf := earlyExits(0.2)
 	deaf.Probe.EATVariance = 1e-300

@@ -39,7 +39,7 @@ func (w *world) placed(by *process, id kv.ID, section *mem.Section, cut fabric.C
 // is: a write takes from the poster's memory, a read places there.
 func (w *world) checkAccess(by *process, t *transfer, r *region, cut fabric.Cut, local fabric.Op) {
 	if t == nil || r == nil {
-		w.violate("only what was posted moves", t, "%v touches memory for a transfer that nobody posted", by)
+		w.violate("only what was posted moves", t, "%v touches memory for a transfer that was not posted", by)
 		return
 	}
 	pieces := t.source

@@ -20,5 +20,5 @@ func TestCaught(t *testing.T) {
 			return
 		}
 	}
-	t.Error("nobody noticed")
+	t.Error("no seed caught it")
 }

@@ -19,7 +19,7 @@ type client struct {
 	ended    []*transfer // and not released
 	requests []*agent.Request
 	grants   []*grant // given, and not revoked
-	inbox    []string // what the agent took and nobody has read yet
+	inbox    []string // what the agent took and its client has not read yet
 }
 
 func newClient() client { return client{peers: make(map[string]*agent.Peer)} }
@@ -69,7 +69,7 @@ func (p *process) errand() {
 	case n < 86:
 		p.forget()
 	case n < 92:
-		if peer := p.someone(); peer != nil {
+		if peer := p.somePeer(); peer != nil {
 			p.notify(peer)
 		}
 	case n < 96:
@@ -114,8 +114,8 @@ func (p *process) changeRegions() {
 	}
 }
 
-// someone picks a peer that is known, or finds one.
-func (p *process) someone() *agent.Peer {
+// somePeer picks a peer that is known, or finds one.
+func (p *process) somePeer() *agent.Peer {
 	w := p.world
 	if len(p.older) > 0 && w.work.IntN(20) == 0 {
 		return one(w.work, p.older)

@@ -9,7 +9,7 @@ import (
 
 // clock is a process's time. It counts from an origin of its own, so that a time
 // which crosses from one process to another means nothing there: the promise is
-// that none does. The wall clock of a host can jump; nobody is given it.
+// that none does. The wall clock of a host can jump; no part is given it.
 type clock struct {
 	process *process
 	origin  time.Time
@@ -47,7 +47,7 @@ func (t *timer) stop() bool {
 }
 
 // within is a context whose deadline is by a process's clock. It never ends by
-// itself: whoever takes it judges the deadline by that clock.
+// itself: the callee judges the deadline by that clock.
 type within struct {
 	context.Context
 	at time.Time

@@ -11,7 +11,7 @@ import (
 )
 
 // entry is one thing that happened. It is kept as it was said and put into words
-// only when somebody wants to read it; what it refers to must not change.
+// only when it is printed; what it refers to must not change.
 type entry struct {
 	at       time.Duration
 	process  *process  // nil: the world

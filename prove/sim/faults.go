@@ -180,7 +180,7 @@ func (w *world) describe() string {
 	for _, h := range w.hosts {
 		p := h.process
 		if p == nil {
-			fmt.Fprintf(&b, "  %s: nobody\n", h.name)
+			fmt.Fprintf(&b, "  %s: no process\n", h.name)
 			continue
 		}
 		m := p.agent.Metrics()

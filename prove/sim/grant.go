@@ -55,7 +55,7 @@ func (t *transfer) mayFailBy(refusal error) bool {
 func (p *process) grantFor(owner *process, op fabric.Op, pieces []piece, flaw error) *grant {
 	w := p.world
 	none := &grant{id: drawID(w.work), flaw: fabric.ErrNoGrant}
-	if owner == p { // nobody needs a grant for his own memory
+	if owner == p { // a process needs no grant for its own memory
 		return &grant{owner: p, opens: pieces, until: w.now + time.Hour}
 	}
 	if owner == nil || errors.Is(flaw, fabric.ErrNoGrant) {
@@ -70,7 +70,7 @@ func (p *process) grantFor(owner *process, op fabric.Op, pieces []piece, flaw er
 	case errors.Is(flaw, fabric.ErrGrantPeer) && w.work.IntN(2) == 0:
 		o.Incarnation = drawID(w.work)
 	case errors.Is(flaw, fabric.ErrGrantPeer):
-		o.Peer = "somebody-else"
+		o.Peer = "another-peer"
 	case errors.Is(flaw, fabric.ErrGrantOp):
 		o.Op = fabric.Read + fabric.Write - op
 	case errors.Is(flaw, fabric.ErrGrantSpans):

@@ -119,7 +119,7 @@ func (k *take) look() {
 }
 
 // mayStandStill has the process stop in the middle of a piece, more often of the
-// last one: nobody looks at the flag between that and the end.
+// last one: the flag is not looked at between that and the end.
 func (k *take) mayStandStill() {
 	w, often := k.lender.world, 0.01
 	if k.to.Left() <= w.swarm.piece {
@@ -145,7 +145,7 @@ func (k *take) goOn() {
 // copy is the second half of a piece.
 func (k *take) copy() {
 	if !k.looked {
-		return // whoever took the flag down has waited for it
+		return // the side that took the flag down has waited for it
 	}
 	k.looked = false
 	l, in := k.lender, k.taking.In

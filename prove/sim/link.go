@@ -19,7 +19,7 @@ type peerLink struct {
 	peer    fabric.Peer
 	current *connection
 	closed  bool
-	fatal   error // another incarnation answered: nobody will ever be there
+	fatal   error // another incarnation answered: the one that was meant is gone for good
 }
 
 // Peer is who is at the other end.

@@ -4,7 +4,7 @@ import "time"
 
 // network says which host reaches which, on which rail. Nothing is lost on the
 // way: a packet that cannot get through waits, as TCP would repeat it, until the
-// way is open again or somebody gives the connection up.
+// way is open again or one side gives the connection up.
 type network struct {
 	hosts   int
 	blocked []bool // by rail, from, to

@@ -69,7 +69,7 @@ func (p *process) postTo(peer *agent.Peer) func(context.Context, []byte) error {
 func (w *world) delivered(to *process, n fabric.Notification, err error) {
 	text := string(n.Payload)
 	if len(text) < 2 {
-		w.violate("only what was posted moves", nil, "%v hears %q, which nobody said", to, text)
+		w.violate("only what was posted moves", nil, "%v hears %q, which was not sent", to, text)
 		return
 	}
 	serial, _ := strconv.Atoi(text[1:])

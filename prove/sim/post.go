@@ -21,7 +21,7 @@ type side struct {
 // post makes a request of lists old and new, and posts it.
 func (p *process) post() {
 	w := p.world
-	peer := p.someone()
+	peer := p.somePeer()
 	if peer == nil || p.someRegion() == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func drawSource(r *rand.Rand, regions []piece, bytes uint64) (pieces []piece) {
 	return pieces
 }
 
-// drawDestination picks pieces of units that belong to nobody, and takes them.
+// drawDestination picks pieces of units that no transfer has, and takes them.
 // The memory of a dead process is named, but there is nothing to take.
 func (t *transfer) drawDestination(regions []piece, bytes uint64) (pieces []piece) {
 	w := t.world()

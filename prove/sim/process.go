@@ -138,7 +138,7 @@ func (p *process) look() {
 func (p *process) incarnation() kv.ID { return p.agent.Incarnation() }
 
 // crash ends the process without a word. Its memory is gone at once; its peers
-// hear of it from its kernel, or, when the whole machine stopped, from nobody.
+// hear of it from its kernel, or, when the whole machine stopped, not at all.
 func (p *process) crash() {
 	w := p.world
 	silent := w.mischief.IntN(2) == 0

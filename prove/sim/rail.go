@@ -103,7 +103,7 @@ func (r *rail) reach(address []byte) (*rail, error) {
 		case r.process.dead || !w.network.open(r.number, r.process.host, h):
 			return nil, fmt.Errorf("%w: no way to %s", fabric.ErrPeerGone, h.name)
 		case h.process == nil || h.process.rails[r.number].closed:
-			return nil, fmt.Errorf("%w: nobody listens at %s", fabric.ErrPeerGone, h.name)
+			return nil, fmt.Errorf("%w: no process listens at %s", fabric.ErrPeerGone, h.name)
 		case h.process.pausedUntil > w.now && h.process != r.process:
 			return nil, fmt.Errorf("%w: %s does not answer", fabric.ErrPeerGone, h.name)
 		}

@@ -77,7 +77,7 @@ func (s *stream) receiveChunk(k packet) error {
 	return nil
 }
 
-// place copies b to the next bytes of the part that arrives, if somebody wants
+// place copies b to the next bytes of the part that arrives, if a transfer wants
 // them.
 func (s *stream) place(b []byte) {
 	s.awaited -= uint64(len(b))

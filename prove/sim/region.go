@@ -101,7 +101,7 @@ func (r *region) quiet() {
 	}
 }
 
-// free counts units that belong to nobody.
+// free counts units that no transfer has.
 func (r *region) free() (n int) {
 	for _, t := range r.owners {
 		if t == nil {
@@ -137,7 +137,7 @@ func (a *arenas) take() *mem.Arena {
 	return arena
 }
 
-// give takes memory back. What somebody still refers to is left to him.
+// give takes memory back. What is still referred to is left alone.
 func (a *arenas) give(arena *mem.Arena) {
 	if arena.References() == 0 {
 		*a = append(*a, arena)

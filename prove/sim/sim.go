@@ -111,7 +111,7 @@ func (s *reusable) play(o Options) *Result {
 	return &Result{Options: o, Violation: w.violation, Tally: w.tally, story: w.story, world: w.swarm.String(), state: w.state}
 }
 
-// reuse takes back what a result holds, once nobody reads it any more.
+// reuse takes back what a result holds, once its reader has done with it.
 func (s *reusable) reuse(r *Result) {
 	clear(r.story)
 	s.story, r.story = r.story[:0], nil

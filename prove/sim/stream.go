@@ -33,7 +33,7 @@ type stream struct {
 	pump    func()
 
 	inbounds []*link.Inbound
-	arriving *link.Inbound // nil: nobody wants the chunk
+	arriving *link.Inbound // nil: no transfer wants the chunk
 	awaited  uint64        // bytes of the arriving chunk that are due
 	chunk    uint32
 	received *checksum.Digest
@@ -236,7 +236,7 @@ func (s *stream) Quiet(match func(link.Part) bool) {
 	expected := s.inbounds[:0]
 	for _, p := range s.inbounds {
 		if match(p.Part) {
-			p.Discard = true // bytes that still come find nobody who expects them
+			p.Discard = true // bytes that still come are not expected any more
 			p.Release()
 		} else {
 			expected = append(expected, p)

@@ -166,7 +166,7 @@ func (t *transfer) end(state fabric.State, err error) {
 	}
 }
 
-// doubtful: a write of which nobody here knows whether bytes still arrive.
+// doubtful: a write of which its poster does not know whether bytes still arrive.
 func (t *transfer) doubtful() bool {
 	return t.over && t.op == fabric.Write && (t.state == fabric.InDoubt || t.state == fabric.NotSubmitted && t.wasInDoubt)
 }

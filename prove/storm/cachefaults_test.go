@@ -101,9 +101,9 @@ type fault struct {
 	begin, end func(t *testing.T, c *cacheCell)
 	// bites says by how much what agents count has grown because of it.
 	bites func(n counts) float64
-	// quiet has it begin while nobody asks for anything.
+	// quiet has it begin while no client asks for anything.
 	quiet bool
-	// again has it begin every 3 s until it bites: what it meets may be of no use to anybody.
+	// again has it begin every 3 s until it bites: what it meets may be of no use to any request.
 	again bool
 	// lasts is how long it stays at least; 0: 3 s.
 	lasts time.Duration
@@ -169,7 +169,7 @@ var faults = []fault{
 		bites: troubles("disk", "broken"),
 	},
 	{
-		// What changes after an owner has summed it and before it is copied nobody notices.
+		// What changes after an owner has summed it and before it is copied is not noticed.
 		name: "bytes change in memory", quiet: true, begin: flipMemory,
 		bites: func(n counts) float64 { return n.sum("meridian_store_torn_total") },
 	},

@@ -153,7 +153,7 @@ func freeAddress(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// know makes questions that nobody has asked before, and has them answered by the engine
+// know makes questions that were not asked before, and has them answered by the engine
 // that is alone. They begin alike, for 0 to 900 tokens.
 func (c *cacheCell) know(t *testing.T, count int) {
 	t.Helper()
@@ -317,7 +317,7 @@ func readEngine(url string) (s engineStats, err error) {
 	return s, json.NewDecoder(answer.Body).Decode(&s)
 }
 
-// unsettled says what is held for somebody where nobody asks for anything.
+// unsettled says what is held for requests although no client asks for anything.
 func (c *cacheCell) unsettled() (err error) {
 	for i := range c.clients {
 		s, failed := c.engineStats(i)

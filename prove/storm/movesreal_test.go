@@ -117,8 +117,8 @@ func TestRealMovesAreBroken(t *testing.T) {
 		r.moveAll(t.Context())
 		r.await(t, r.lacking)
 	}
-	// Who was asked to leave does not leave because its engine drains, and nobody leaves more
-	// than four times: what runs from here on nobody asks.
+	// A request that was asked to leave does not leave because its engine drains, and none leaves
+	// more than four times: what runs from here on is not asked.
 	drained := func() float64 { return r.gatewayCounts().sum(movesTotal, `reason="drain"`, `outcome="moved"`) }
 	for round := 0; round < 9 && drained() < 3 && !t.Failed(); round++ {
 		r.drain(t, fmt.Sprint("decode-", round%3))

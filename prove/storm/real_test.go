@@ -120,7 +120,7 @@ func (r *running) handedOver(t *testing.T) (n int) {
 	return n
 }
 
-// settled waits until every part is up and no engine keeps a block for anybody.
+// settled waits until every part is up and no engine keeps a block for a request.
 func (r *running) settled(t *testing.T) {
 	t.Helper()
 	r.await(t, r.unsettled)
@@ -246,8 +246,8 @@ func TestRealAgentsAreKilled(t *testing.T) {
 	r.settled(t)
 }
 
-// Who exists is known without the directory for as long as nobody comes or
-// goes: an outage loses no request.
+// The members are known without the directory for as long as none comes or goes:
+// an outage loses no request.
 func TestRealDirectoryIsKilled(t *testing.T) {
 	r := start(t, 60)
 	every(6*time.Second, func() { r.kill(t, "directory") }, func() {

@@ -82,7 +82,7 @@ type Crowd struct {
 	// Ask is how long one request may take: longer counts as silence.
 	Ask  time.Duration
 	Seed uint64
-	// MayBeCut is where whoever answers is killed: a request may then end
+	// MayBeCut is where the engine that answers is killed: a request may then end
 	// without a word, but not go on for ever, and not with a wrong token.
 	MayBeCut bool
 }

@@ -36,7 +36,7 @@ func delta(m Metric, ours, theirs *Point) (Delta, bool) {
 	}, true
 }
 
-// Standing is a policy's place at one load among those that nobody beats in
+// Standing is a policy's place at one load among those that no other beats in
 // everything that policies are judged by.
 type Standing struct {
 	Load   float64 `json:"load"`

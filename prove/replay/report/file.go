@@ -123,7 +123,7 @@ func (r *Report) count() error {
 }
 
 // flatten puts arrays of numbers on one line each: a file of a line for each
-// number is one that nobody reads.
+// number cannot be read.
 func flatten(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {

@@ -49,11 +49,11 @@ func (r *Report) lossText() string {
 	peers := r.peers()
 	switch {
 	case len(r.others()) == 0:
-		return fmt.Sprintf("Only %s was replayed: there is nobody to lose to.", r.Subject)
+		return fmt.Sprintf("Only %s was replayed: there is no other to lose to.", r.Subject)
 	case len(r.Seeds) < 2:
 		return "One seed has no interval, so nothing is called a win or a loss: replay with more --seeds."
 	case len(peers) == 0:
-		return "Nobody else does the same work."
+		return "No other policy does the same work."
 	}
 	judged, allJudged := r.tally(peers, Judged)
 	counts, all := r.tally(peers, nil)

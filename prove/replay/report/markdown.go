@@ -148,7 +148,7 @@ func (t table) markdown(b *strings.Builder) {
 }
 
 // escapeMarkdown keeps names of policies and workloads, which may come from a
-// file that somebody sent, from being markup or orders to a terminal.
+// file of another's making, from being markup or orders to a terminal.
 func escapeMarkdown(s string) string {
 	s = strings.Map(func(c rune) rune {
 		if unicode.IsControl(c) {

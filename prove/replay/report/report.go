@@ -20,7 +20,7 @@ type Run struct {
 	Load   float64
 	Seed   uint64
 	// Values are figures by the names in Metrics; what a run could not measure,
-	// such as a thought's end where nobody thinks, is left out.
+	// such as a thought's end where no request thinks, is left out.
 	Values map[string]float64
 	// Quantiles are, by the names in Latencies, values at Grid.
 	Quantiles map[string][]float64

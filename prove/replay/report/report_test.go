@@ -202,7 +202,7 @@ func TestOneSeedHasNoVerdict(t *testing.T) {
 func TestBuildRefuses(t *testing.T) {
 	about, runs := sampleAbout(), sampleRuns()
 	other := about
-	other.Subject = "nobody"
+	other.Subject = "absent"
 	strange := slices.Clone(runs)
 	strange[0].Seed = 99 // which no other policy has
 	for name, c := range map[string]struct {
@@ -210,7 +210,7 @@ func TestBuildRefuses(t *testing.T) {
 		runs  []Run
 	}{
 		"no runs": {about, nil}, "one is missing": {about, runs[1:]}, "one twice": {about, append(runs[:len(runs):len(runs)], runs[0])},
-		"nobody to be about": {other, runs}, "a seed of its own": {about, strange},
+		"a subject without runs": {other, runs}, "a seed of its own": {about, strange},
 	} {
 		if _, err := Build(c.about, c.runs); !errors.Is(err, ErrRuns) {
 			t.Errorf("%s: %v", name, err)
@@ -218,7 +218,7 @@ func TestBuildRefuses(t *testing.T) {
 	}
 }
 
-// A figure that one seed lacks is nobody's mean.
+// A figure that one seed lacks has no mean.
 func TestWhatIsNotMeasuredIsLeftOut(t *testing.T) {
 	runs := sampleRuns()
 	delete(runs[0].Values, "ttot_p50")
@@ -265,7 +265,7 @@ func TestCompareFindsWhatChanged(t *testing.T) {
 	}
 }
 
-// A report that somebody sent gives no orders to the terminal it is shown on.
+// A report of another's making gives no orders to the terminal it is shown on.
 func TestComparisonIsPrintable(t *testing.T) {
 	a, b := sample(t), sample(t)
 	b.Command, b.Commit = "meridian\x1b[2J", "\u009b31m"
@@ -305,7 +305,7 @@ func TestWhoDoesLessStandsApart(t *testing.T) {
 	if !strings.Contains(r.shortLossText(), "against static-budget") || len(r.lossTable(r.shorteners()).Rows) == 0 {
 		t.Error(r.shortLossText())
 	}
-	// Where all end thoughts alike, nobody stands apart.
+	// Where all end thoughts alike, no policy stands apart.
 	runs := sampleRuns()
 	for i := range runs {
 		runs[i].Values["thought_saved"] = 0.3

@@ -58,7 +58,7 @@ type matrix struct {
 	done  []bool
 }
 
-// each does all jobs, in no order that anybody may rely on, and returns their
+// each does all jobs, in no order that a caller may rely on, and returns their
 // results in the order of the jobs. The first error ends them all.
 func each[T any](ctx context.Context, workers int, m *matrix, do func(ctx context.Context, j job, part func(float64)) (T, error)) ([]T, error) {
 	if workers <= 0 {

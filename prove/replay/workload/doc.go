@@ -2,7 +2,7 @@
 // A workload is a sequence of requests in the order of their arrival, made
 // from a seed or read from a file one request at a time, so that memory does
 // not grow with its length. The same name, options and seed give the same
-// requests, whoever asks: policies are compared on equal requests.
+// requests to every caller: policies are compared on equal requests.
 //
 //	name, Options ──► Open ──► Source ──► Next, Next, … ──► Err
 //	                    └────► Info: what it is made from, its rate and means

@@ -96,7 +96,7 @@ func (r *recorded) describe(info *Info) (requests float64, err error) {
 	if requests == 0 {
 		return 0, fmt.Errorf("%s: no requests in the window that starts at %v", r.name, r.start)
 	}
-	// A window ends with its last request, as far as anybody knows; one
+	// A window ends with its last request, as far as the trace says; one
 	// request alone has no rate, and counts as one a second.
 	info.Duration = last
 	info.Rate = requests / max(last.Seconds(), 1)

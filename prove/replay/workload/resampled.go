@@ -39,8 +39,8 @@ type resampled struct {
 	slots   int64     // parts that were given before
 }
 
-// length is how long a window is whose last request comes at last: as far as
-// anybody knows, a trace goes on after it for as long as requests are apart.
+// length is how long a window is whose last request comes at last: a trace is
+// taken to go on after it for as long as requests are apart.
 func (r *recorded) length(last time.Duration, requests float64, asked time.Duration) time.Duration {
 	if r.beyond {
 		return asked

@@ -54,7 +54,7 @@ func TestTexts(t *testing.T) {
 		}
 	}
 	put("sharegpt.json", `[{"id":"a","conversations":[{"from":"human","value":"`+strings.Repeat("é", 400)+`"},{"from":"gpt","value":"`+strings.Repeat("b", 80)+`"}]},
-		{"id":"b","conversations":[{"from":"gpt","value":"nobody asked"}]},
+		{"id":"b","conversations":[{"from":"gpt","value":"not asked for"}]},
 		{"id":"c","conversations":[{"from":"human","value":"hi"},{"from":"gpt","value":"hello"}]}]`)
 	put("math500.jsonl", `{"problem":"`+strings.Repeat("x", 200)+`","solution":"`+strings.Repeat("y", 400)+`","answer":"4"}`+"\n")
 	all, info := collect(t, "sharegpt", Options{DataDir: dir, Seed: 5})
