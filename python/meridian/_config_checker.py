@@ -126,7 +126,7 @@ class Checker:
         One that starts with a section's name but names no field is a fault, and so
         is one that names a field behind a mistyped section, because an override
         that silently does nothing is worse than none; other MERIDIAN_ variables
-        belong to somebody else.
+        belong to other programs.
         """
         for variable in sorted(name for name in environ if name.startswith(ENV_PREFIX)):
             source = f"environment {variable}"

@@ -7,7 +7,7 @@ from collections import deque
 from decimal import Decimal
 
 MIN_ALPHA = 0.001
-"""The least weight of the newest value: with less, EAT would warm up for longer than anybody thinks."""
+"""The least weight of the newest value: with less, EAT would warm up for longer than any thought lasts."""
 
 WINDOW = 512
 """Tokens that RPDI calls the last ones, as published."""

@@ -8,7 +8,7 @@
     └─────────┴─────────┴──────┴──────────────────────────────────────┘
                                  │ payload │ pad 8 │ sums │ key │ pad │
 
-A reader asks nobody and checks what it finds: key, epoch and state before and after the copy, and every sum.
+A reader asks no owner and checks what it finds: key, epoch and state before and after a copy, and each sum.
 A writer needs a plan from the owner, and writes payloads alone: Python cannot compare and swap words in
 memory that others share, so that room, places in the ring and what makes an object READY are the owner's.
 

@@ -124,7 +124,7 @@ class EntropyProbe:
         return signals
 
     def miss(self, req_id: Hashable) -> EntropySignal:
-        """A think token was committed, and nobody has its logits: from here on the request has no RPDI."""
+        """A think token was committed, and its logits are lost: from here on the request has no RPDI."""
         self._take(self._thought(req_id), None, fork=False)
         return self._signal(req_id)
 

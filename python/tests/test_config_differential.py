@@ -1,6 +1,6 @@
 """Random mutants of the corpus, judged by this package and by the Go program.
 
-The corpus holds what somebody thought of; the mutants hold the rest. A failure
+The corpus holds what its authors thought of; the mutants hold the rest. A failure
 prints the mutant, which makes a good new file for the corpus.
 """
 

@@ -216,9 +216,9 @@ def test_the_loss_of_a_rank_fences_and_the_engine_comes_back(agent: Agent) -> No
 
 def test_an_agent_may_come_later(meridian_binary: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
-    with pytest.raises(DoorError, match="no agent at") as nobody:
+    with pytest.raises(DoorError, match="no agent at") as absent:
         Engine(Path(socket_path(state, "n")), "e", PREFILL)
-    assert nobody.value.code == "lost"
+    assert absent.value.code == "lost"
     engine = Engine(Path(socket_path(state, "n")), "e", PREFILL, patient=True)
     assert not engine.control.serving
     agent = Agent(meridian_binary, state, "n", "--no-directory")
@@ -325,7 +325,7 @@ def test_events_by_descriptor_and_by_call(agent: Agent) -> None:
         except DoorError as error:
             complaints.append(error)
         happened.release()
-        raise RuntimeError("a function of somebody else")
+        raise RuntimeError("a listener that fails")
 
     cut = Cut(tp=1, block_tokens=4, blocks=64)
     control = Door(agent.socket, "e", control=Control(), on_event=on_event)
@@ -350,7 +350,7 @@ def test_events_by_descriptor_and_by_call(agent: Agent) -> None:
         (lambda door, fd: door.lend_memfd(fd, 1), "size"),
         (lambda door, fd: door.lend_borrowed(8, 4096), "denied"),
     ],
-    ids=["another size", "nobody's memory"],
+    ids=["another size", "memory of no process"],
 )
 def test_memory_that_cannot_be_lent(agent: Agent, lend: Callable[[Door, int], None], code: str) -> None:
     with (

@@ -234,7 +234,7 @@ async def test_an_agent_that_never_reads_is_left(agent: Agent) -> None:
 
 
 @in_a_loop
-async def test_events_that_nobody_takes_bound_what_is_begun(agent: Agent) -> None:
+async def test_events_that_are_not_taken_bound_what_is_begun(agent: Agent) -> None:
     async with AsyncEngine(agent.socket, "e", PREFILL, max_events=3) as engine:
         ids = [new_transfer() for _ in range(3)]
         for n, id in enumerate(ids):

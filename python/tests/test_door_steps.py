@@ -64,7 +64,7 @@ def test_steps_are_answered_by_decisions(agent: FakeAgent) -> None:
     assert not steps.send(step(3))
 
 
-def test_nobody_is_waited_for(agent: FakeAgent) -> None:
+def test_steps_do_not_wait(agent: FakeAgent) -> None:
     steps = Steps(agent.path, "e", model="m")
     until(steps, lambda: steps.governed)
     with agent.hanging():
@@ -75,7 +75,7 @@ def test_nobody_is_waited_for(agent: FakeAgent) -> None:
         assert time.monotonic() - began < PATIENCE / 2
         number = 2
         while steps.send(step(number := number + 1, tokens=[1] * 50_000)):
-            assert number < 10_000, "what nobody reads is kept without bound"
+            assert number < 10_000, "what the agent does not read is kept without bound"
     assert not steps.governed and steps.lost == 1
     steps.close()
 
@@ -94,7 +94,7 @@ def test_an_agent_that_reads_nothing_for_long_is_left(
     steps.close()
 
 
-def test_a_mad_agent_stalls_nobody(agent: FakeAgent) -> None:
+def test_a_mad_agent_does_not_stall_the_engine(agent: FakeAgent) -> None:
     mad = _messages.Welcome()
     mad.CopyFrom(WELCOME)
     mad.governor.wait_us = (1 << 32) - 1
@@ -147,7 +147,7 @@ def test_a_new_connection_is_told_from_the_old_one(agent: FakeAgent) -> None:
         frame(_messages.Decision(step=1)),
         b"\x00" * 6,
     ],
-    ids=["governs nobody", "another version", "no welcome", "no frame"],
+    ids=["governs no engine", "another version", "no welcome", "no frame"],
 )
 def test_who_does_not_govern_is_left(agent: FakeAgent, saying: bytes) -> None:
     agent.sayings = [saying, frame(WELCOME)]
@@ -167,7 +167,7 @@ def test_a_refusal_is_heard(agent: FakeAgent, caplog: pytest.LogCaptureFixture) 
     steps.close()
 
 
-def test_decisions_that_nobody_takes(agent: FakeAgent) -> None:
+def test_decisions_that_are_not_taken(agent: FakeAgent) -> None:
     agent.answer = lambda step: frame(_messages.Decision(step=step.number)) * 200
     steps = Steps(agent.path, "e", model="m")
     until(steps, lambda: steps.governed)

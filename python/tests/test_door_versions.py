@@ -113,7 +113,7 @@ def test_an_agent_that_does_not_tell_its_status(fake: FakeAgent, saying: bytes, 
     assert refused.value.code == code
 
 
-def test_nobody_to_ask_for_the_status(tmp_path: Path) -> None:
+def test_no_agent_to_ask_for_the_status(tmp_path: Path) -> None:
     with pytest.raises(DoorError) as refused:
         agent_status(tmp_path / "none")
     assert refused.value.code == "lost"

@@ -235,7 +235,7 @@ def test_a_gpu_that_fails_is_replaced_by_the_cpu() -> None:
     assert "out of memory" in str(probe.last_kernel_error)
 
 
-def test_logits_that_nobody_can_read() -> None:
+def test_logits_that_cannot_be_read() -> None:
     tensor = BrokenTensor()
     tensor.readable = False
     probe = EntropyProbe([END], backend="cuda")

@@ -18,6 +18,6 @@ def test_a_required_component_fails(monkeypatch: pytest.MonkeyPatch) -> None:
         require("meridian", "run make build")
 
 
-def test_a_component_that_nobody_could_demand_fails() -> None:
+def test_a_component_that_could_not_be_demanded_fails() -> None:
     with pytest.raises(AssertionError, match="does not list lunch"):
         require("lunch", "it is noon")

@@ -372,7 +372,7 @@ def test_what_cannot_be(door: Path, tmp_path: Path) -> None:
         NanoKVCache(HEAP + 1, socket=door)
     NanoKVCache(HEAP, socket=door).close()
     with pytest.raises(DoorError, match="no agent"):
-        NanoKVCache(0, socket=tmp_path / "nobody")
+        NanoKVCache(0, socket=tmp_path / "absent")
     with pytest.raises(ValueError, match="timeout"):
         NanoKVCache(0, socket=door, timeout=0)
     with NanoKVCache(0, socket=door) as cache:

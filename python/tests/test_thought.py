@@ -11,9 +11,9 @@ from conftest import TESTDATA
 
 from meridian import load_config
 from meridian._thought import Reason, Terms, Thought
-from meridian.vllm.asked import Asked, sequence_of
 from meridian.vllm.thoughts import Stream, ThinkMarkers
 from meridian.vllm.transfer_params import leg_of
+from meridian.vllm.xargs import RequestArgs, sequence_of
 
 VECTORS = [json.loads(line) for line in (TESTDATA / "governor" / "thoughts.jsonl").read_text().splitlines()]
 START, END, LEAD = 8, 9, 7
@@ -27,7 +27,7 @@ def test_says_what_go_says(vector: dict[str, Any]) -> None:
         **{name: vector[name] for name in fields},
         eat_ema_variance_threshold=vector["eat_ema_variance_threshold"],
     )
-    thought = Thought(Asked(max_think_tokens=vector["asked"] or None).terms(terms))
+    thought = Thought(RequestArgs(max_think_tokens=vector["asked"] or None).terms(terms))
     think = 0
     said: list[dict[str, Any]] = []
     steps = [step for step in vector["steps"] for _ in range(step["times"])]
@@ -54,7 +54,7 @@ def test_every_reason_is_in_the_vectors() -> None:
 def stream(
     prompt: list[int], cap: int, markers: ThinkMarkers = MARKERS, entropy: bool = False, **asked: int
 ) -> Stream:
-    wish = Asked.read({f"meridian_{name}": value for name, value in asked.items()})
+    wish = RequestArgs.read({f"meridian_{name}": value for name, value in asked.items()})
     made = Stream(markers, Terms(cap, entropy=entropy), wish, None, lambda token: token % 2 == 0)
     made.begin(prompt)
     return made
@@ -104,14 +104,14 @@ def test_a_stream_that_goes_on_after_its_thought_is_an_answer() -> None:
     opens = ThinkMarkers(((START,),), ((END,),), (END,), opens=True)
     extra = {"kv_transfer_params": {"meridian_answers": True}}
     for prompt in ([1, 2, END, 3, 4, 5, 6], [1, START, 2]):
-        resumed = Stream(opens, Terms(2), Asked.from_client(extra), None, lambda _: False)
+        resumed = Stream(opens, Terms(2), RequestArgs.from_client(extra), None, lambda _: False)
         resumed.begin(prompt)
         assert generate(resumed, [2, 3, 4, 5]) == [2, 3, 4, 5], "the end of a thought was put into an answer"
         resumed.rewind()
         assert generate(resumed, [START, 2, 3, 4]) == [START, 2, 3, END], "its own thought has its cap"
     assert leg_of(extra["kv_transfer_params"]) is None, "the connector takes it for a hand-off"
     for params in (None, "x", {}, {"meridian_answers": 1}, {"meridian_answers": "true"}):
-        assert not Asked.read({"kv_transfer_params": params}).answers
+        assert not RequestArgs.read({"kv_transfer_params": params}).answers
 
 
 def test_a_sentence_leads_to_the_end() -> None:
@@ -176,17 +176,19 @@ NO_COUNTS: list[Any] = [-1, 1 << 31, 1 << 63, 1.5, "12", "x" * 10_000, [1], {}, 
 )
 def test_a_client_is_told_what_is_wrong(extra: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=rf"^vllm_xargs\.{next(iter(extra))}: ") as told:
-        Asked.from_client(extra)
+        RequestArgs.from_client(extra)
     assert len(str(told.value)) < 250
 
 
 def test_what_a_request_may_ask() -> None:
     server = Terms(100, 10, entropy=True)
-    assert Asked.from_client(None) == Asked.from_client({"other": object()}) == Asked()
-    assert Asked(max_think_tokens=0).terms(server).max_think_tokens == 0
-    assert Asked(max_think_tokens=1000).terms(server) == server, "a client's cap was looser than the server's"
-    assert not Asked(entropy=1).terms(Terms(100)).entropy
-    assert not Asked(entropy=0).terms(server).entropy
+    assert RequestArgs.from_client(None) == RequestArgs.from_client({"other": object()}) == RequestArgs()
+    assert RequestArgs(max_think_tokens=0).terms(server).max_think_tokens == 0
+    assert RequestArgs(max_think_tokens=1000).terms(server) == server, (
+        "a client's cap was looser than the server's"
+    )
+    assert not RequestArgs(entropy=1).terms(Terms(100)).entropy
+    assert not RequestArgs(entropy=0).terms(server).entropy
     assert sequence_of({"meridian_sequence": 7}) == 7 and sequence_of({"meridian_sequence": "7"}) is None
 
 

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from thoughtsworld import END, PROMPT, SETTLED, THOUGHT, Pool, World
+from kept_thoughts_world import END, PROMPT, SETTLED, THOUGHT, Pool, World
 from vllmworld import BLOCK, CUT, SETTINGS, Request
 
 from meridian.door import DoorError
 from meridian.vllm.ended_thoughts import settled_after
-from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.scheduler import ConnectorScheduler
 
 
 def test_a_thought_leaves_at_its_end_in_whole_batches() -> None:
@@ -26,14 +26,14 @@ def test_a_thought_leaves_at_its_end_in_whole_batches() -> None:
     keep, asked = world.door.keeps[0]
     assert list(keep.tokens) == [*PROMPT, *THOUGHT][: world.kept[0]]
     assert keep.tables == [world.blocks[:6]] and keep.request_id == "r"
-    assert world.pool.pinned == world.blocks[:6] and world.half.awaits_blocks
+    assert world.pool.pinned == world.blocks[:6] and world.connector_scheduler.awaits_blocks
     asked.set_result(None)
     world.say(8, 9)
     assert world.pool.pinned == world.blocks[:6] and len(world.kept) == 1
     world.free()
-    assert world.half.step().freed == (), "vLLM would take it for a finished request"
-    assert world.pool.pinned == [] and not world.half.awaits_blocks
-    assert world.half.counters.take() == {"kept_thoughts": 1}
+    assert world.connector_scheduler.step().freed == (), "vLLM would take it for a finished request"
+    assert world.pool.pinned == [] and not world.connector_scheduler.awaits_blocks
+    assert world.connector_scheduler.counters.take() == {"kept_thoughts": 1}
 
 
 def test_a_short_thought_stays() -> None:
@@ -101,10 +101,10 @@ def test_without_room_for_a_batch_nothing_leaves() -> None:
 def test_blocks_that_are_not_told_are_not_guessed() -> None:
     """A MultiConnector of vLLM 0.25 tells connectors that it did not choose of no blocks."""
     world = World()
-    world.half.allocated(world.request, ([],), 0)
+    world.connector_scheduler.allocated(world.request, ([],), 0)
     world.say(*THOUGHT, END, 1, 2)
     assert world.kept == []
-    world.half.allocated(world.request, (list(world.blocks),), 0)
+    world.connector_scheduler.allocated(world.request, (list(world.blocks),), 0)
     world.say(3, 4, 5, 6, 7)
     assert world.kept == [len(PROMPT) + 4 * BLOCK]
     assert world.door.keeps[0][0].tables == [world.blocks[:6]]
@@ -121,12 +121,12 @@ def test_what_is_first_seen_with_an_answer_is_not_kept_before_it_is_computed() -
     world = World()
     other = Request("o", PROMPT, None, answer=[*THOUGHT, END, 1])
     blocks = [60 + at for at in range(10)]
-    world.half.allocated(other, (blocks,), 0)
+    world.connector_scheduler.allocated(other, (blocks,), 0)
     for _ in range(SETTLED):
-        world.thoughts.follow("o", len(other.all_token_ids), None, world.half.keep_running)
+        world.thoughts.follow("o", len(other.all_token_ids), None, world.connector_scheduler.keep_running)
         assert world.kept == [], "what was under way before may have brought these tokens"
         other.answer.append(7)
-    world.thoughts.follow("o", len(other.all_token_ids), None, world.half.keep_running)
+    world.thoughts.follow("o", len(other.all_token_ids), None, world.connector_scheduler.keep_running)
     assert world.kept == [len(PROMPT) + 4 * BLOCK]
 
 
@@ -157,7 +157,7 @@ def test_what_the_cell_does_not_keep_is_not_copied() -> None:
     world = World()
     world.thoughts.end("r")
     world.request = Copied("r", PROMPT, None, max_tokens=100)
-    world.half.allocated(world.request, (list(world.blocks),), 0)
+    world.connector_scheduler.allocated(world.request, (list(world.blocks),), 0)
     world.door.serving = False
     world.say(*THOUGHT, END, 1, 2, 3)
     assert world.request.copies == 0
@@ -195,16 +195,16 @@ def test_pins_are_given_up_soon() -> None:
     world.say(*THOUGHT, END, 1)
     transfer = world.door.keeps[0][0].transfer
     world.door.keeps[0][1].set_result(None)
-    world.half.finished(world.request, (world.blocks,), complete=False)
+    world.connector_scheduler.finished(world.request, (world.blocks,), complete=False)
     world.now = 1.9
-    world.half.step()
+    world.connector_scheduler.step()
     assert world.door.withdrawn == []
     world.now = 2.0
-    world.half.step()
+    world.connector_scheduler.step()
     assert world.door.withdrawn == [transfer] and world.pool.pinned, "the agent may still read them"
     world.free()
-    world.half.step()
-    assert world.pool.pinned == [] and world.half.counters.take() == {}
+    world.connector_scheduler.step()
+    assert world.pool.pinned == [] and world.connector_scheduler.counters.take() == {}
 
 
 def test_what_is_kept_at_the_end_is_looked_at_where_the_cell_keeps_it(
@@ -215,11 +215,11 @@ def test_what_is_kept_at_the_end_is_looked_at_where_the_cell_keeps_it(
 
     monkeypatch.setattr("meridian.vllm.scheduler.kept_of", unreadable)
     world = World()
-    assert world.half.finished(world.request, (world.blocks,), complete=True) == (False, None)
+    assert world.connector_scheduler.finished(world.request, (world.blocks,), complete=True) == (False, None)
     monkeypatch.setattr("meridian.vllm.scheduler.kept_of", lambda request: pytest.fail("it keeps nothing"))
     world.door.serving = False
-    assert world.half.finished(world.request, (world.blocks,), complete=True) == (False, None)
-    alone = SchedulerHalf(dataclasses.replace(SETTINGS, cache=False), CUT, produces=True, consumes=True)
+    assert world.connector_scheduler.finished(world.request, (world.blocks,), complete=True) == (False, None)
+    alone = ConnectorScheduler(dataclasses.replace(SETTINGS, cache=False), CUT, produces=True, consumes=True)
     assert alone.finished(world.request, (world.blocks,), complete=True) == (False, None)
 
 
@@ -232,7 +232,7 @@ def test_what_the_agent_does_not_take_is_unpinned(refused: DoorError) -> None:
     if refused.code == "no_answer":
         assert world.pool.pinned, "it may still read them"
         world.free()
-        world.half.step()
+        world.connector_scheduler.step()
     assert world.pool.pinned == []
     world.say(3, 4)
     assert len(world.kept) == 1, "it is not tried without end"
@@ -248,10 +248,10 @@ def test_an_agent_that_is_away_costs_nothing() -> None:
 def test_pins_outlive_the_request() -> None:
     world = World()
     world.say(*THOUGHT, END, 1)
-    assert world.half.finished(world.request, (world.blocks,), complete=False) == (False, None)
+    assert world.connector_scheduler.finished(world.request, (world.blocks,), complete=False) == (False, None)
     assert world.pool.pinned == world.blocks[:6]
     world.free()
-    world.half.step()
+    world.connector_scheduler.step()
     assert world.pool.pinned == []
 
 
@@ -262,7 +262,7 @@ def test_what_is_computed_again_is_not_kept_before_it_is_there() -> None:
     world.pool.usage = 0.9
     known = len(world.request.all_token_ids)
     world.blocks = [60 + at for at in range(known // BLOCK + 1)]
-    world.half.allocated(world.request, (list(world.blocks),), 0)
+    world.connector_scheduler.allocated(world.request, (list(world.blocks),), 0)
     world.follow(known - 1)  # a step is under way that computes all of it
     assert world.kept == []
     world.say(2, 3, 4, 5, 6)

@@ -1,4 +1,4 @@
-"""What the scheduler's half asks of the cell's shared cache, and what it lets it keep."""
+"""What the connector's scheduler asks of the cell's shared cache, and what it lets it keep."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, Request, decode_
 
 from meridian.door import CacheTerms, DoorError, Event, EventKind, Found, Scope
 from meridian.vllm.cut import Cut
-from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.scheduler import ConnectorScheduler
 from meridian.vllm.settings import Settings
 
 TRANSFER = bytes(range(1, 17))
@@ -20,8 +20,8 @@ TABLE = ([5, 6, 7, 8, 9, 10],)
 FOUND = 4 * BLOCK
 
 
-class Half(SchedulerHalf):
-    """A half whose agent has a cache of pieces of two blocks."""
+class Scheduler(ConnectorScheduler):
+    """A scheduler whose agent has a cache of pieces of two blocks."""
 
     def __init__(self, cut: Cut = CUT, cache: bool = True, settings: Settings = SETTINGS) -> None:
         self.now = 0.0
@@ -45,172 +45,176 @@ def request(**more: Any) -> Request:
 
 
 @pytest.fixture
-def half() -> Half:
-    return Half()
+def scheduler() -> Scheduler:
+    return Scheduler()
 
 
-def test_a_prompt_begins_with_what_the_cell_has(half: Half) -> None:
+def test_a_prompt_begins_with_what_the_cell_has(scheduler: Scheduler) -> None:
     asks = request(cache_salt="salt")
-    assert half.matched_tokens(asks, BLOCK) == (None, False), "until it is answered"
-    find, _ = half.door.finds[0]
+    assert scheduler.matched_tokens(asks, BLOCK) == (None, False), "until it is answered"
+    find, _ = scheduler.door.finds[0]
     assert find.tokens == TOKENS[:-1], "the last token is computed here, to sample from it"
     assert find.scope == Scope(salt="salt") and find.present_tokens == BLOCK
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    assert half.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True)
-    assert half.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True), "asking changed something"
-    half.allocated(asks, TABLE, FOUND - BLOCK)
-    accept, _ = half.door.accepts[0]
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    assert scheduler.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True)
+    assert scheduler.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True), "asking changed something"
+    scheduler.allocated(asks, TABLE, FOUND - BLOCK)
+    accept, _ = scheduler.door.accepts[0]
     assert accept.ticket == found_ticket(TRANSFER) and list(accept.tokens) == TOKENS[:FOUND]
     assert accept.present_tokens == BLOCK and accept.tables == [[5, 6, 7, 8]]
-    assert half.step().watches["r"].blocks == (6, 7, 8)
-    half.happened(Event(EventKind.READY, TRANSFER, True))
-    half.step()
-    assert half.counters.take() == {"found_tokens": FOUND - BLOCK}
-    assert len(half.door.finds) == 1 and half.door.declined == []
+    assert scheduler.step().watches["r"].blocks == (6, 7, 8)
+    scheduler.happened(Event(EventKind.READY, TRANSFER, True))
+    scheduler.step()
+    assert scheduler.counters.take() == {"found_tokens": FOUND - BLOCK}
+    assert len(scheduler.door.finds) == 1 and scheduler.door.declined == []
 
 
-def test_an_answer_in_time_costs_no_step(half: Half) -> None:
+def test_an_answer_in_time_costs_no_step(scheduler: Scheduler) -> None:
     answered: Future[Found] = Future()
     answered.set_result(Found(FOUND, found_ticket(TRANSFER)))
-    half.door.find_soon = lambda find: answered  # type: ignore[method-assign]
-    assert half.matched_tokens(request(), 0) == (FOUND, True)
+    scheduler.door.find_soon = lambda find: answered  # type: ignore[method-assign]
+    assert scheduler.matched_tokens(request(), 0) == (FOUND, True)
 
 
 @pytest.mark.parametrize(
     "answer", [Found(), DoorError("busy", "too much"), Found(FOUND, found_ticket(TRANSFER))]
 )
-def test_what_adds_nothing_is_computed(half: Half, answer: Found | DoorError) -> None:
+def test_what_adds_nothing_is_computed(scheduler: Scheduler, answer: Found | DoorError) -> None:
     asks = request()
-    half.matched_tokens(asks, 0)
-    half.answer(answer)
-    assert half.matched_tokens(asks, FOUND) == (0, False)
-    half.allocated(asks, TABLE, 0)
-    half.step()
+    scheduler.matched_tokens(asks, 0)
+    scheduler.answer(answer)
+    assert scheduler.matched_tokens(asks, FOUND) == (0, False)
+    scheduler.allocated(asks, TABLE, 0)
+    scheduler.step()
     ticket = answer.ticket if isinstance(answer, Found) else b""
-    assert half.door.declined == ([ticket] if ticket else []) and half.door.accepts == []
+    assert scheduler.door.declined == ([ticket] if ticket else []) and scheduler.door.accepts == []
 
 
-def test_an_agent_that_does_not_answer_is_not_waited_for(half: Half) -> None:
+def test_an_agent_that_does_not_answer_is_not_waited_for(scheduler: Scheduler) -> None:
     asks = request()
-    assert half.matched_tokens(asks, 0) == (None, False)
-    half.now = 5.0
-    assert half.matched_tokens(asks, 0) == (0, False)
-    half.allocated(asks, TABLE, 0)
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    half.step()
-    assert half.door.declined == [found_ticket(TRANSFER)], "what comes late goes back"
+    assert scheduler.matched_tokens(asks, 0) == (None, False)
+    scheduler.now = 5.0
+    assert scheduler.matched_tokens(asks, 0) == (0, False)
+    scheduler.allocated(asks, TABLE, 0)
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    scheduler.step()
+    assert scheduler.door.declined == [found_ticket(TRANSFER)], "what comes late goes back"
 
 
-def test_a_request_that_ends_while_it_asks_gives_the_ticket_back(half: Half) -> None:
+def test_a_request_that_ends_while_it_asks_gives_the_ticket_back(scheduler: Scheduler) -> None:
     asks = request()
-    half.matched_tokens(asks, 0)
-    assert half.finished(asks, ([],), complete=False) == (False, None)
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    half.step()
-    assert half.door.declined == [found_ticket(TRANSFER)]
+    scheduler.matched_tokens(asks, 0)
+    assert scheduler.finished(asks, ([],), complete=False) == (False, None)
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    scheduler.step()
+    assert scheduler.door.declined == [found_ticket(TRANSFER)]
 
 
-def test_a_prefix_that_does_not_come_is_asked_for_once(half: Half) -> None:
+def test_a_prefix_that_does_not_come_is_asked_for_once(scheduler: Scheduler) -> None:
     asks = request()
-    half.matched_tokens(asks, 0)
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    half.matched_tokens(asks, 0)
-    half.allocated(asks, TABLE, FOUND)
-    half.step()
-    half.door.accepts[0][1].set_result(TRANSFER)
-    half.happened(Event(EventKind.FAILED, TRANSFER, True, DoorError("gone", "its owner is gone")))
-    half.happened(Event(EventKind.FREED, TRANSFER, True))
-    assert half.step().failed == ("r",)
-    half.reported(["r"])
-    assert half.matched_tokens(asks, 0) == (0, False) and len(half.door.finds) == 1 and half.holds == 0
+    scheduler.matched_tokens(asks, 0)
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    scheduler.matched_tokens(asks, 0)
+    scheduler.allocated(asks, TABLE, FOUND)
+    scheduler.step()
+    scheduler.door.accepts[0][1].set_result(TRANSFER)
+    scheduler.happened(Event(EventKind.FAILED, TRANSFER, True, DoorError("gone", "its owner is gone")))
+    scheduler.happened(Event(EventKind.FREED, TRANSFER, True))
+    assert scheduler.step().failed == ("r",)
+    scheduler.reported(["r"])
+    assert (
+        scheduler.matched_tokens(asks, 0) == (0, False)
+        and len(scheduler.door.finds) == 1
+        and scheduler.holds == 0
+    )
 
 
-def test_blocks_that_were_lost_meanwhile_are_asked_for_anew(half: Half) -> None:
+def test_blocks_that_were_lost_meanwhile_are_asked_for_anew(scheduler: Scheduler) -> None:
     asks = request()
-    half.matched_tokens(asks, 2 * BLOCK)
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    assert half.matched_tokens(asks, BLOCK) == (None, False), "what was found begins two blocks in"
-    half.step()
-    assert half.door.declined == [found_ticket(TRANSFER)]
-    assert half.door.finds[-1][0].present_tokens == BLOCK
-    half.answer(Found(FOUND, found_ticket(TRANSFER[::-1])))
-    assert half.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True)
-    assert half.matched_tokens(asks, 2 * BLOCK) == (FOUND - 2 * BLOCK, True), "more is no harm"
+    scheduler.matched_tokens(asks, 2 * BLOCK)
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    assert scheduler.matched_tokens(asks, BLOCK) == (None, False), "what was found begins two blocks in"
+    scheduler.step()
+    assert scheduler.door.declined == [found_ticket(TRANSFER)]
+    assert scheduler.door.finds[-1][0].present_tokens == BLOCK
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER[::-1])))
+    assert scheduler.matched_tokens(asks, BLOCK) == (FOUND - BLOCK, True)
+    assert scheduler.matched_tokens(asks, 2 * BLOCK) == (FOUND - 2 * BLOCK, True), "more is no harm"
 
 
-def test_a_ticket_that_waited_too_long_is_not_used(half: Half) -> None:
+def test_a_ticket_that_waited_too_long_is_not_used(scheduler: Scheduler) -> None:
     asks = request()
-    half.matched_tokens(asks, 0)
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    assert half.matched_tokens(asks, 0) == (FOUND, True)
-    half.now += 3.0  # there were no blocks for it
-    assert half.matched_tokens(asks, 0) == (None, False) and len(half.door.finds) == 2
-    half.step()
-    assert half.door.declined == [found_ticket(TRANSFER)]
+    scheduler.matched_tokens(asks, 0)
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    assert scheduler.matched_tokens(asks, 0) == (FOUND, True)
+    scheduler.now += 3.0  # there were no blocks for it
+    assert scheduler.matched_tokens(asks, 0) == (None, False) and len(scheduler.door.finds) == 2
+    scheduler.step()
+    assert scheduler.door.declined == [found_ticket(TRANSFER)]
 
 
-def test_a_prefix_is_waited_for_less_than_a_hand_off(half: Half) -> None:
+def test_a_prefix_is_waited_for_less_than_a_hand_off(scheduler: Scheduler) -> None:
     asks = request()
-    half.matched_tokens(asks, 0)
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    half.matched_tokens(asks, 0)
-    half.allocated(asks, TABLE, FOUND)
-    assert half.door.accepts[0][0].deadline == 2.0 < SETTINGS.deadline
+    scheduler.matched_tokens(asks, 0)
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    scheduler.matched_tokens(asks, 0)
+    scheduler.allocated(asks, TABLE, FOUND)
+    assert scheduler.door.accepts[0][0].deadline == 2.0 < SETTINGS.deadline
 
 
-def test_after_a_reset_nothing_old_is_found(half: Half) -> None:
-    half.matched_tokens(request(), 0)
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    half.step()
-    half.reset()
-    assert half.matched_tokens(request(), 0) == (None, False)
-    half.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
-    assert half.door.finds[-1][0].request_id != ""
-    asked, kept = half.door.finds[-1][0].scope.revision, half.door.keeps[-1][0].scope.revision
+def test_after_a_reset_nothing_old_is_found(scheduler: Scheduler) -> None:
+    scheduler.matched_tokens(request(), 0)
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    scheduler.step()
+    scheduler.reset()
+    assert scheduler.matched_tokens(request(), 0) == (None, False)
+    scheduler.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
+    assert scheduler.door.finds[-1][0].request_id != ""
+    asked, kept = scheduler.door.finds[-1][0].scope.revision, scheduler.door.keeps[-1][0].scope.revision
     assert asked == kept and "#" in asked, "what is kept from now on is found"
-    half.step()
-    assert found_ticket(TRANSFER) in half.door.declined
-    half.reset()
-    half.matched_tokens(Request("later", TOKENS, None), 0)
-    assert half.door.finds[-1][0].scope.revision not in ("", asked)
+    scheduler.step()
+    assert found_ticket(TRANSFER) in scheduler.door.declined
+    scheduler.reset()
+    scheduler.matched_tokens(Request("later", TOKENS, None), 0)
+    assert scheduler.door.finds[-1][0].scope.revision not in ("", asked)
 
 
 @pytest.mark.parametrize(
-    "half",
-    [Half(cache=False), Half(cut=WINDOWED)],
+    "scheduler",
+    [Scheduler(cache=False), Scheduler(cut=WINDOWED)],
     ids=["an agent without a cache", "layers with windows"],
 )
-def test_nothing_is_asked_of_nobody(half: Half) -> None:
-    assert half.matched_tokens(request(), 0) == (0, False)
+def test_without_a_cache_nothing_is_asked(scheduler: Scheduler) -> None:
+    assert scheduler.matched_tokens(request(), 0) == (0, False)
     ended = request(num_computed_tokens=len(TOKENS), answer=[1])
-    assert half.finished(ended, TABLE, complete=True) == (False, None)
-    assert half.door.finds == [] and half.door.keeps == []
+    assert scheduler.finished(ended, TABLE, complete=True) == (False, None)
+    assert scheduler.door.finds == [] and scheduler.door.keeps == []
 
 
-def test_short_prompts_are_not_worth_a_question(half: Half) -> None:
-    assert half.matched_tokens(Request("r", TOKENS[: 2 * BLOCK], None), 0) == (0, False)
-    assert half.matched_tokens(request(), len(TOKENS) - BLOCK) == (0, False)
-    assert half.matched_tokens(request(skip_reading_prefix_cache=True), 0) == (0, False)
-    assert half.door.finds == []
+def test_short_prompts_are_not_worth_a_question(scheduler: Scheduler) -> None:
+    assert scheduler.matched_tokens(Request("r", TOKENS[: 2 * BLOCK], None), 0) == (0, False)
+    assert scheduler.matched_tokens(request(), len(TOKENS) - BLOCK) == (0, False)
+    assert scheduler.matched_tokens(request(skip_reading_prefix_cache=True), 0) == (0, False)
+    assert scheduler.door.finds == []
 
 
-def test_a_request_with_a_ticket_asks_nobody_else(half: Half) -> None:
+def test_a_request_with_a_ticket_does_not_ask_the_cache(scheduler: Scheduler) -> None:
     handed = Request("d", TOKENS, decode_params(TRANSFER, TOKENS))
-    assert half.matched_tokens(handed, 0) == (len(TOKENS), True) and half.door.finds == []
+    assert scheduler.matched_tokens(handed, 0) == (len(TOKENS), True) and scheduler.door.finds == []
 
 
-def test_what_is_finished_is_kept_until_the_agent_has_it(half: Half) -> None:
+def test_what_is_finished_is_kept_until_the_agent_has_it(scheduler: Scheduler) -> None:
     ended = request(num_computed_tokens=len(TOKENS) + 1, answer=[90, 91], cache_salt="salt")
-    assert half.finished(ended, ([*TABLE[0], 11],), complete=True) == (True, None)
-    keep, asked = half.door.keeps[0]
+    assert scheduler.finished(ended, ([*TABLE[0], 11],), complete=True) == (True, None)
+    keep, asked = scheduler.door.keeps[0]
     assert keep.request_id == ended.request_id
     assert list(keep.tokens) == [*TOKENS, 90], "the last token was sampled, and never computed"
     assert keep.tables == [[5, 6, 7, 8, 9, 10]] and keep.scope == Scope(salt="salt")
     asked.set_result(None)
-    assert half.step().freed == () and half.holds == 1
-    half.free(keep.transfer)
-    assert half.step().freed == ("r",) and half.holds == 0
-    assert half.counters.take() == {"kept": 1}
+    assert scheduler.step().freed == () and scheduler.holds == 1
+    scheduler.free(keep.transfer)
+    assert scheduler.step().freed == ("r",) and scheduler.holds == 0
+    assert scheduler.counters.take() == {"kept": 1}
 
 
 @pytest.mark.parametrize(
@@ -228,103 +232,103 @@ def test_what_is_finished_is_kept_until_the_agent_has_it(half: Half) -> None:
         ([89] * 65, len(TOKENS) + 2),
     ],
 )
-def test_a_thought_is_not_kept(half: Half, end: object, kept: int) -> None:
+def test_a_thought_is_not_kept(scheduler: Scheduler, end: object, kept: int) -> None:
     ended = request(answer=[89, 90, 91], num_computed_tokens=len(TOKENS) + 2)
     ended.kv_transfer_params = {"meridian_thought_end": end}
-    assert half.finished(ended, ([*TABLE[0], 11],), complete=True) == (True, None)
-    assert list(half.door.keeps[0][0].tokens) == [*TOKENS, 89, 90][:kept]
+    assert scheduler.finished(ended, ([*TABLE[0], 11],), complete=True) == (True, None)
+    assert list(scheduler.door.keeps[0][0].tokens) == [*TOKENS, 89, 90][:kept]
 
 
-def test_what_the_agent_refuses_is_free_at_once(half: Half) -> None:
+def test_what_the_agent_refuses_is_free_at_once(scheduler: Scheduler) -> None:
     ended = request(num_computed_tokens=len(TOKENS), answer=[90])
-    assert half.finished(ended, TABLE, complete=True) == (True, None)
-    half.door.keeps[0][1].set_exception(DoorError("busy", "too much at once"))
-    assert half.step().freed == ("r",) and half.holds == 0
+    assert scheduler.finished(ended, TABLE, complete=True) == (True, None)
+    scheduler.door.keeps[0][1].set_exception(DoorError("busy", "too much at once"))
+    assert scheduler.step().freed == ("r",) and scheduler.holds == 0
 
 
-def test_an_abort_is_not_kept(half: Half) -> None:
+def test_an_abort_is_not_kept(scheduler: Scheduler) -> None:
     ended = request(num_computed_tokens=len(TOKENS), answer=[90])
-    assert half.finished(ended, TABLE, complete=False) == (False, None) and half.door.keeps == []
+    assert scheduler.finished(ended, TABLE, complete=False) == (False, None) and scheduler.door.keeps == []
 
 
-def test_what_takes_too_long_to_keep_is_withdrawn(half: Half) -> None:
-    half.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
-    half.door.keeps[0][1].set_result(None)
-    half.now = SETTINGS.deadline + 10.0
-    half.step()
-    assert half.door.withdrawn == [half.door.keeps[0][0].transfer] and half.holds == 1
+def test_what_takes_too_long_to_keep_is_withdrawn(scheduler: Scheduler) -> None:
+    scheduler.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
+    scheduler.door.keeps[0][1].set_result(None)
+    scheduler.now = SETTINGS.deadline + 10.0
+    scheduler.step()
+    assert scheduler.door.withdrawn == [scheduler.door.keeps[0][0].transfer] and scheduler.holds == 1
 
 
-def compute(half: Half, ended: float, **computes: int) -> None:
+def compute(scheduler: Scheduler, ended: float, **computes: int) -> None:
     """Have a step computed, from now on until then."""
-    half.step(computes=computes)
-    half.now = ended
-    half.reported([])
+    scheduler.step(computes=computes)
+    scheduler.now = ended
+    scheduler.reported([])
 
 
-def test_an_agent_hears_what_a_token_costs(half: Half) -> None:
-    half.matched_tokens(request(), 0)
-    assert half.door.finds[0][0].token_time == 0.0, "it is not known yet"
-    compute(half, 0.010, a=1)
-    compute(half, 0.110, a=100)
-    half.matched_tokens(Request("s", TOKENS, None), 0)
-    assert half.door.finds[1][0].token_time == pytest.approx(0.0009)
+def test_an_agent_hears_what_a_token_costs(scheduler: Scheduler) -> None:
+    scheduler.matched_tokens(request(), 0)
+    assert scheduler.door.finds[0][0].token_time == 0.0, "it is not known yet"
+    compute(scheduler, 0.010, a=1)
+    compute(scheduler, 0.110, a=100)
+    scheduler.matched_tokens(Request("s", TOKENS, None), 0)
+    assert scheduler.door.finds[1][0].token_time == pytest.approx(0.0009)
 
 
-def test_what_vllm_adds_to_a_load_is_taken_off(half: Half) -> None:
-    compute(half, 0.1, a=100)
+def test_what_vllm_adds_to_a_load_is_taken_off(scheduler: Scheduler) -> None:
+    compute(scheduler, 0.1, a=100)
     asks = request()
-    half.matched_tokens(asks, 0)
-    half.now = 0.2
-    half.answer(Found(FOUND, found_ticket(TRANSFER)))
-    half.now = 0.201  # a step went by before it was asked again
-    assert half.matched_tokens(asks, 0) == (FOUND, True)
-    half.allocated(asks, TABLE, FOUND)
-    half.step(idle=True, computes={})
-    half.door.accepts[0][1].set_result(TRANSFER)
-    half.now = 0.5
-    half.happened(Event(EventKind.READY, TRANSFER, True))
-    half.now = 0.504
-    half.reported(["r"])
-    half.allocated(asks, TABLE, 0)
-    half.now = 0.506
-    half.step(computes={"r": len(TOKENS) - FOUND})
-    half.matched_tokens(Request("s", TOKENS, None), 0)
+    scheduler.matched_tokens(asks, 0)
+    scheduler.now = 0.2
+    scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
+    scheduler.now = 0.201  # a step went by before it was asked again
+    assert scheduler.matched_tokens(asks, 0) == (FOUND, True)
+    scheduler.allocated(asks, TABLE, FOUND)
+    scheduler.step(idle=True, computes={})
+    scheduler.door.accepts[0][1].set_result(TRANSFER)
+    scheduler.now = 0.5
+    scheduler.happened(Event(EventKind.READY, TRANSFER, True))
+    scheduler.now = 0.504
+    scheduler.reported(["r"])
+    scheduler.allocated(asks, TABLE, 0)
+    scheduler.now = 0.506
+    scheduler.step(computes={"r": len(TOKENS) - FOUND})
+    scheduler.matched_tokens(Request("s", TOKENS, None), 0)
     delay = 0.001 + 0.006  # what it took to find and to bring is the agent's to measure
-    assert half.door.finds[1][0].token_time == pytest.approx(0.001 - delay / (len(TOKENS) - 1))
+    assert scheduler.door.finds[1][0].token_time == pytest.approx(0.001 - delay / (len(TOKENS) - 1))
 
 
 def test_everything_is_taken_where_that_is_wanted() -> None:
-    half = Half(settings=dataclasses.replace(SETTINGS, cache_always=True))
-    compute(half, 0.1, a=100)
-    half.matched_tokens(request(), 0)
-    assert half.door.finds[0][0].token_time == 0.0
+    scheduler = Scheduler(settings=dataclasses.replace(SETTINGS, cache_always=True))
+    compute(scheduler, 0.1, a=100)
+    scheduler.matched_tokens(request(), 0)
+    assert scheduler.door.finds[0][0].token_time == 0.0
 
 
-def waits(half: Half, monkeypatch: pytest.MonkeyPatch, takes: float) -> list[float]:
+def waits(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch, takes: float) -> list[float]:
     """Return how long is waited for each answer, none of which comes, in a while that is told."""
     all_: list[float] = []
 
     def wait(_: object, timeout: float) -> None:
         all_.append(timeout)
-        half.now += min(timeout, takes)
+        scheduler.now += min(timeout, takes)
 
     monkeypatch.setattr("meridian.vllm.shared.wait", wait)
     return all_
 
 
 def test_an_idle_server_waits_rather_than_make_an_empty_step(
-    half: Half, monkeypatch: pytest.MonkeyPatch
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waited = waits(half, monkeypatch, takes=0.004)
-    half.step(idle=True, computes={})
-    half.matched_tokens(request(), 0)
-    half.matched_tokens(Request("s", TOKENS, None), 0)
-    half.matched_tokens(Request("t", TOKENS, None), 0)
+    waited = waits(scheduler, monkeypatch, takes=0.004)
+    scheduler.step(idle=True, computes={})
+    scheduler.matched_tokens(request(), 0)
+    scheduler.matched_tokens(Request("s", TOKENS, None), 0)
+    scheduler.matched_tokens(Request("t", TOKENS, None), 0)
     assert waited == pytest.approx([0.005, 0.001, 0.0]), "what is waited in a step is bounded"
-    half.step(computes={"u": 1})
-    half.matched_tokens(Request("v", TOKENS, None), 0)
+    scheduler.step(computes={"u": 1})
+    scheduler.matched_tokens(Request("v", TOKENS, None), 0)
     assert waited[3:] == [0.0], "others have to go on"
-    half.finished(Request("u", TOKENS, None), ([],), complete=False)
-    half.matched_tokens(Request("w", TOKENS, None), 0)
-    assert waited[4:] == [0.005], "nobody is left"
+    scheduler.finished(Request("u", TOKENS, None), ([],), complete=False)
+    scheduler.matched_tokens(Request("w", TOKENS, None), 0)
+    assert waited[4:] == [0.005], "no request is left"

@@ -21,8 +21,8 @@ from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, FakeRankDoor, Re
 
 from meridian.door import DoorError, Layer, Publication
 from meridian.vllm.cut import Cut
-from meridian.vllm.scheduler import SchedulerHalf
-from meridian.vllm.worker import WorkerHalf
+from meridian.vllm.scheduler import ConnectorScheduler
+from meridian.vllm.worker import ConnectorWorker
 
 TRANSFER = bytes(range(1, 17))
 TOKENS = list(range(16))
@@ -31,15 +31,15 @@ NULL = 0
 
 def reports_of_a_failed_load(cut: Cut, block_ids: tuple[list[int], ...]) -> tuple[set[str], set[int]]:
     """Let a load fail whose request had its first block; return what vLLM hears: requests, and blocks."""
-    half = SchedulerHalf(SETTINGS, cut, produces=False, consumes=True)
-    half.attach(door := FakeDoor())
-    worker = WorkerHalf(FakeRankDoor())
+    scheduler = ConnectorScheduler(SETTINGS, cut, produces=False, consumes=True)
+    scheduler.attach(door := FakeDoor())
+    worker = ConnectorWorker(FakeRankDoor())
     request = Request("d", TOKENS, decode_params(TRANSFER, TOKENS))
-    assert half.matched_tokens(request, BLOCK) == (len(TOKENS) - BLOCK, True)
-    half.allocated(request, block_ids, len(TOKENS) - BLOCK)
-    worker.told(half.step())
+    assert scheduler.matched_tokens(request, BLOCK) == (len(TOKENS) - BLOCK, True)
+    scheduler.allocated(request, block_ids, len(TOKENS) - BLOCK)
+    worker.told(scheduler.step())
     door.accepts[0][1].set_exception(DoorError("gone", "the prefill server is gone"))
-    worker.told(half.step())
+    worker.told(scheduler.step())
     report = worker.report()
     assert report.received == {"d"}
     return report.failed, worker.take_invalid_blocks()

@@ -1,4 +1,4 @@
-"""The worker's half: what it lends, what it tells, and how long it waits for news."""
+"""The connector's worker: what it lends, what it tells, and how long it waits for news."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from meridian.door import Event, EventKind, GPUMemory
 from meridian.vllm.handoffs import Step, Watch
 from meridian.vllm.memory import Region
 from meridian.vllm.progress import Progress
-from meridian.vllm.worker import WorkerHalf
+from meridian.vllm.worker import ConnectorWorker
 
 TRANSFER = bytes(15) + b"\x01"
 
 
 def test_a_worker_lends_one_region_after_the_other() -> None:
     door = FakeRankDoor()
-    WorkerHalf(door).lend([Region(1, 10), Region(100, 20)])
+    ConnectorWorker(door).lend([Region(1, 10), Region(100, 20)])
     assert door.lent == [(1, 10, True), (100, 20, False)]
 
 
 def test_a_worker_lends_memory_of_a_gpu() -> None:
     door = FakeRankDoor()
     memory = [GPUMemory(bytes(64), bytes(16), offset=offset) for offset in (0, 512)]
-    WorkerHalf(door).lend_gpu([(memory[0], 10), (memory[1], 20)])
+    ConnectorWorker(door).lend_gpu([(memory[0], 10), (memory[1], 20)])
     assert door.lent == [(0, 10, True), (512, 20, False)]
 
 
 def test_an_idle_step_waits_for_news_and_others_do_not() -> None:
     door = FakeRankDoor()
-    worker = WorkerHalf(door)
+    worker = ConnectorWorker(door)
     worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, idle=True))
     worker.report()
     worker.told(Step())
@@ -40,7 +40,7 @@ def test_an_idle_step_waits_for_news_and_others_do_not() -> None:
 
 def test_caches_on_their_way_are_waited_for_longer_than_blocks_that_are_kept() -> None:
     door = FakeRankDoor()
-    worker = WorkerHalf(door)
+    worker = ConnectorWorker(door)
     worker.told(Step(idle=True))
     worker.report()
     worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, idle=True))
@@ -50,7 +50,7 @@ def test_caches_on_their_way_are_waited_for_longer_than_blocks_that_are_kept() -
 
 def test_a_worker_that_has_news_does_not_wait_for_more() -> None:
     door = FakeRankDoor()
-    worker = WorkerHalf(door)
+    worker = ConnectorWorker(door)
     worker.told(Step(freed=("p",), idle=True))
     assert worker.report().sent == {"p"} and door.naps == [0.0]
     worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, landed=("d",), idle=True))
@@ -59,7 +59,7 @@ def test_a_worker_that_has_news_does_not_wait_for_more() -> None:
 
 def test_a_cache_that_is_there_is_reported_once() -> None:
     door = FakeRankDoor()
-    worker = WorkerHalf(door)
+    worker = ConnectorWorker(door)
     worker.told(Step(watches={"d": Watch(TRANSFER, (1,))}, idle=True))
     door.events = [Event(EventKind.READY, TRANSFER, True)] * 2
     assert worker.report().received == {"d"}
@@ -69,7 +69,7 @@ def test_a_cache_that_is_there_is_reported_once() -> None:
 
 def test_a_worker_tells_some_times_how_far_it_is() -> None:
     door = FakeRankDoor()
-    worker = WorkerHalf(door, 20)
+    worker = ConnectorWorker(door, 20)
     worker.told(Step())
     worker.saved(19)
     assert door.told == []
@@ -96,7 +96,7 @@ def test_a_layer_is_told_when_its_kernel_has_run() -> None:
     door, kernels = FakeRankDoor(), [Kernel() for _ in range(4)]
     queued = iter(kernels)
     progress = Progress(lambda: next(queued))
-    worker = WorkerHalf(door, 4, progress)
+    worker = ConnectorWorker(door, 4, progress)
     worker.told(Step(computing=((TRANSFER, 0),)))
     for layer in range(2):
         worker.saved(layer)
@@ -112,7 +112,7 @@ def test_a_layer_is_told_when_its_kernel_has_run() -> None:
 
 def test_what_a_gpu_that_hangs_leaves_untold_is_bounded() -> None:
     door, hung = FakeRankDoor(), Kernel()
-    worker = WorkerHalf(door, 1, Progress(lambda: hung))
+    worker = ConnectorWorker(door, 1, Progress(lambda: hung))
     worker.told(Step(computing=((TRANSFER, 0),)))
     for _ in range(5000):
         worker.saved(0)

@@ -28,9 +28,9 @@ from meridian.door import (
 from meridian.door.ticket import Home, Ticket
 from meridian.vllm.cut import Cut
 from meridian.vllm.handoffs import Step
-from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.scheduler import ConnectorScheduler
 from meridian.vllm.settings import Settings
-from meridian.vllm.worker import WorkerHalf
+from meridian.vllm.worker import ConnectorWorker
 
 BLOCK = 4
 KEY = bytes(32)
@@ -235,16 +235,16 @@ class World:
         self.chance = random.Random(seed)
         self.now = 0.0
         self.cut = cut
-        self.half = SchedulerHalf(
+        self.connector_scheduler = ConnectorScheduler(
             SETTINGS, cut, produces=True, consumes=True, by_layers=True, clock=lambda: self.now
         )
         self.door = FakeDoor(cache=CacheTerms(2 * BLOCK, 0.0))
-        self.half.attach(self.door)
+        self.connector_scheduler.attach(self.door)
         self.pool = FakePool()
-        self.chunked = self.half.promised.hold_blocks_in(self.pool)
+        self.chunked = self.connector_scheduler.early_offers.hold_blocks_in(self.pool)
         assert self.chunked == cut.blocks_tell_whose
         self.rank_doors = [FakeRankDoor() for _ in range(workers)]
-        self.workers = [WorkerHalf(door) for door in self.rank_doors]
+        self.workers = [ConnectorWorker(door) for door in self.rank_doors]
         self.late: list[tuple[FakeRankDoor, Event]] = []
         """Events that ranks have not heard yet."""
         self.unsaid: list[Callable[[], None]] = []
@@ -255,7 +255,7 @@ class World:
         """Prompts that are promised to a decode server."""
         self.agent: list[_Moving] = []
         self.doubted: list[_Moving] = []
-        """Asked of an agent that did not answer: only the end of the connection settles them."""
+        """RequestArgs of an agent that did not answer: only the end of the connection settles them."""
         self.ready: set[str] = set()
         """Requests whose cache is there."""
         self.seen = (0, 0, 0, 0)
@@ -299,7 +299,7 @@ class World:
                 or self.waiting
                 or self.agent
                 or self.computing
-                or self.half.promised.awaits_blocks
+                or self.connector_scheduler.early_offers.awaits_blocks
             ):
                 break
         else:
@@ -309,7 +309,7 @@ class World:
         assert not self.parked, f"held for ever: {self.parked}"
         given_back = set(self.door.declined)
         assert not [t for t in self.found if t not in given_back], "a ticket was neither used nor given back"
-        assert self.half.holds == 0
+        assert self.connector_scheduler.holds == 0
         assert not +self.pool.held, f"blocks are held for ever: {+self.pool.held}"
 
     # What clients do.
@@ -321,7 +321,9 @@ class World:
             if parked.receiving and not parked.finished and self.chance.random() < 0.1:
                 parked.finished = True
                 self.outcomes["aborted"] += 1
-                assert self.half.finished(parked.request, self._table(parked.request), complete=False) == (
+                assert self.connector_scheduler.finished(
+                    parked.request, self._table(parked.request), complete=False
+                ) == (
                     False,
                     None,
                 )
@@ -339,7 +341,7 @@ class World:
             return
         if self.chance.random() < 0.5:
             request = Request(id_, tokens, {"do_remote_decode": True}, num_computed_tokens=len(tokens))
-            kept, params = self.half.finished(
+            kept, params = self.connector_scheduler.finished(
                 request, self._table(request), complete=self.chance.random() < 0.9
             )
             assert kept == (params is not None)
@@ -368,7 +370,7 @@ class World:
         del self.unsaid[:count]
 
     def _happened(self, event: Event) -> None:
-        self.unsaid.append(lambda: self.half.happened(event))
+        self.unsaid.append(lambda: self.connector_scheduler.happened(event))
 
     def _agent(self) -> None:
         self._say(self.chance.randrange(len(self.unsaid) + 1))
@@ -387,7 +389,7 @@ class World:
             self._go_on(self.chance.choice(self.agent))
 
     def _look(self, find: Find, answer: Future[Found]) -> None:
-        """Answer what an engine asks for: there is something, or nothing, or nobody answers at all."""
+        """Answer what an engine asks for: there is something, or nothing, or no answer comes."""
         match self.chance.choice(("found", "found", "nothing", "refused", "silence")):
             case "found":
                 tokens = len(list(find.tokens)) // BLOCK * BLOCK
@@ -410,7 +412,9 @@ class World:
             if asked is not None:
                 id_ = asked.scope.salt
                 self.outcomes["found"] += 1
-                assert accept.present_tokens >= asked.present_tokens, f"{id_} has blocks that nobody fills"
+                assert accept.present_tokens >= asked.present_tokens, (
+                    f"{id_} has blocks that no transfer fills"
+                )
                 assert self.parked[id_].receiving, f"{id_} takes what it does not wait for"
             else:
                 id_ = next(
@@ -490,11 +494,11 @@ class World:
     def _step(self) -> None:
         self._schedule()
         computed = self._compute()
-        step = self.half.step()
+        step = self.connector_scheduler.step()
         told = {transfer for transfer, _ in step.computing}
         assert told <= computed, "workers hear of what the step does not compute"
-        assert {t for t, _ in step.computing if self.half._handoffs.is_offered(t)} == {
-            t for t in computed if self.half._handoffs.is_offered(t)
+        assert {t for t, _ in step.computing if self.connector_scheduler._handoffs.is_offered(t)} == {
+            t for t in computed if self.connector_scheduler._handoffs.is_offered(t)
         }, "workers must hear of all that is offered while it is computed"
         assert len(set(step.landed + step.failed)) == len(step.landed + step.failed)
         finished: dict[str, int] = {}
@@ -502,7 +506,7 @@ class World:
             self._work(worker, door, step, finished)
         self._finish()
         received = {id_ for id_ in finished if self.parked[id_].receiving and self._all_reported(id_)}
-        self.half.reported(received)
+        self.connector_scheduler.reported(received)
         for id_ in [id_ for id_ in finished if self._all_reported(id_)]:
             self._end(id_)
 
@@ -520,25 +524,25 @@ class World:
             begins = computing.blocks == 0
             computing.end = min(total, computing.end + self.chance.randrange(1, 2 * BLOCK * 2))
             needed = -(-computing.end // BLOCK)
-            if self.half.promised.wants_all_blocks(request) and self.chance.random() < 0.8:
+            if self.connector_scheduler.early_offers.wants_all_blocks(request) and self.chance.random() < 0.8:
                 needed = -(-total // BLOCK)
             table = self._table(request)[0]
             if begins:
-                self.half.allocated(request, (table[:needed],), 0)
+                self.connector_scheduler.allocated(request, (table[:needed],), 0)
             else:
                 new = (table[computing.blocks : max(needed, computing.blocks)],)
             computing.blocks = max(needed, computing.blocks)
-            self.half.promised.scheduled(id_, computing.end, new)
-            if (ahead := self.half.promised._ahead.get(id_)) is not None:
+            self.connector_scheduler.early_offers.scheduled(id_, computing.end, new)
+            if (ahead := self.connector_scheduler.early_offers._ahead.get(id_)) is not None:
                 planned.add(ahead[0])
                 self.outcomes["chunked"] += computing.end < total
         return planned
 
     def _lose(self, computing: _Computing) -> None:
         """vLLM takes a prompt's blocks; with its own scheduler the connector hears of it."""
-        offered = computing.request.request_id in self.half.promised._ahead
+        offered = computing.request.request_id in self.connector_scheduler.early_offers._ahead
         if self.chance.random() < 0.8:
-            self.half.promised.lost_blocks(computing.request.request_id)
+            self.connector_scheduler.early_offers.lost_blocks(computing.request.request_id)
         self._notice()
         self.outcomes["lost"] += offered
         self.losses[computing.request.request_id] += 1
@@ -556,7 +560,7 @@ class World:
             if computing.end < total and not aborted:
                 continue
             self.computing.remove(computing)
-            kept, params = self.half.finished(
+            kept, params = self.connector_scheduler.finished(
                 request, self._table(request), complete=not aborted and self.chance.random() < 0.9
             )
             self.outcomes["ahead"] += params is not None
@@ -584,20 +588,24 @@ class World:
     def _schedule(self) -> None:
         for request in list(self.waiting):
             computed = self.chance.choice((0, 0, BLOCK)) if len(request.prompt_token_ids or ()) > BLOCK else 0
-            count, parks = self.half.matched_tokens(request, computed)
-            assert (count, parks) == self.half.matched_tokens(request, computed), "asking changed something"
+            count, parks = self.connector_scheduler.matched_tokens(request, computed)
+            assert (count, parks) == self.connector_scheduler.matched_tokens(request, computed), (
+                "asking changed something"
+            )
             if count is None:
                 continue
             assert parks == (count > 0)
             self.waiting.remove(request)
             if parks:
                 self.parked[request.request_id] = _Parked(request, receiving=True)
-            self.half.allocated(request, self._table(request), count)
-            self.half.allocated(request, self._table(request), 0)
+            self.connector_scheduler.allocated(request, self._table(request), count)
+            self.connector_scheduler.allocated(request, self._table(request), 0)
             if not parks and request.kv_transfer_params is None:
                 self._complete(request)
 
-    def _work(self, worker: WorkerHalf, door: FakeRankDoor, step: Step, finished: dict[str, int]) -> None:
+    def _work(
+        self, worker: ConnectorWorker, door: FakeRankDoor, step: Step, finished: dict[str, int]
+    ) -> None:
         worker.told(step)
         for late in [late for late in self.late if late[0] is door and self.chance.random() < 0.5]:
             self.late.remove(late)
@@ -626,14 +634,16 @@ class World:
         assert parked.failed or id_ in self.ready, f"{id_} goes on with a cache that is not there"
         self.outcomes["failed" if parked.failed else "landed"] += 1
         if not parked.finished:
-            assert self.half.matched_tokens(parked.request, 0) == (0, False), "its ticket is used"
+            assert self.connector_scheduler.matched_tokens(parked.request, 0) == (0, False), (
+                "its ticket is used"
+            )
             self._complete(parked.request)
 
     def _complete(self, request: Request) -> None:
         """A request has computed what was missing, and comes to its end."""
         if request.kv_transfer_params is None:
             request.num_computed_tokens = len(request.prompt_token_ids or ())
-        kept, params = self.half.finished(request, self._table(request), complete=True)
+        kept, params = self.connector_scheduler.finished(request, self._table(request), complete=True)
         assert params is None
         assert not kept or request.kv_transfer_params is None
         if kept:

@@ -56,7 +56,7 @@ class Effects:
 
 
 class Conversation:
-    """One connection of an engine after the other. Whoever has it locks it."""
+    """One connection of an engine after the other. Its owner locks it."""
 
     def __init__(self, hello: Message, answer_timeout: float) -> None:
         introduce(hello)
@@ -130,7 +130,7 @@ class Conversation:
         return self._ask(message, question, now, holds)
 
     def say(self, message: Message) -> Outgoing | None:
-        """Tell what is not answered. Where it cannot be told, nobody misses it."""
+        """Tell what is not answered. Where it cannot be told, the agent does not need it."""
         if not self.registered or not self.serving or self.closing:
             return None
         return Outgoing(_frame(message))
@@ -141,8 +141,8 @@ class Conversation:
         return Effects() if question.outcome is None else self._given_up(question, question.outcome, now)
 
     def never_asked(self, holds: HandOff) -> Effects:
-        """Tell the end of what nobody was asked for."""
-        if self._outstanding.holds(holds):  # it has been asked for by somebody else
+        """Tell the end of what the agent was not asked for."""
+        if self._outstanding.holds(holds):  # another call has asked for it
             return Effects()
         return Effects(events=list(ended(holds, DoorError("cancelled", "the agent was not asked"))))
 
@@ -256,7 +256,7 @@ class Conversation:
         return effects
 
     def _given_up(self, question: Question, outcome: Message | DoorError, now: float) -> Effects:
-        """See to the end of an answered question that nobody waits for."""
+        """See to the end of an answered question whose caller has given up."""
         begun = question.begins
         if begun is None:
             return self._decline(outcome, now)
@@ -270,7 +270,7 @@ class Conversation:
         return Effects(send=[self._ask(cancel, Question(Unheard()), now, None)])
 
     def _decline(self, outcome: Message | DoorError, now: float) -> Effects:
-        """Give back what was found for nobody."""
+        """Give back what was found for a caller that has given up."""
         if isinstance(outcome, DoorError) or not outcome.found.ticket or not self.registered or self.left:
             return Effects()
         unused = _messages.Cancel(unused_ticket=outcome.found.ticket)

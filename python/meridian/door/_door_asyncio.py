@@ -131,7 +131,7 @@ class AsyncDoor(OneWay):
     def events(self) -> AsyncIterator[Event]:
         """Iterate over events as they come, in order, up to the last that `close` tells.
 
-        Each event is taken once, whoever iterates. It is safe to cancel: a task
+        Each event is taken once, by one iterator. It is safe to cancel: a task
         that waits for an event has taken none.
         """
         return self._mailbox

@@ -23,13 +23,13 @@ class DoorError(Exception):
     """Why the agent refuses something or a hand-off failed, or that there is no agent to ask.
 
     The code is a word that programs may look at. Those of agents are in
-    docs/wire.md; these are the client's own: `closed`, `not_serving` (nobody was
+    docs/wire.md; these are the client's own: `closed`, `not_serving` (no agent was
     asked), `lost` (the connection ended before the answer: nothing came of it),
     `no_answer` (the connection is ended for it: what was asked is undone when
     the event Fenced comes), `malformed`, `held` (of close: the agent has not
     let go of the memory yet), `order` (a call that is not for this place); with
     asyncio also `timeout` (of a call: what it began is taken back, as events tell)
-    and `busy` (nobody was asked: too many events wait to be taken).
+    and `busy` (the agent was not asked: too many events wait to be taken).
     """
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:

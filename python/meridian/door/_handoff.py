@@ -27,7 +27,7 @@ class Offer:
     dp: int = 0
     """The attention-DP group that serves the request."""
     keep: float = 0.0
-    """How long the offer stands if nobody takes it, in seconds; 0: the agent's default."""
+    """How long the offer stands if it is not taken, in seconds; 0: the agent's default."""
     leg: bytes = b""
     """What a gateway made, if there is one."""
     computed_tokens: int = 0

@@ -9,7 +9,7 @@ from meridian.door._events import Event
 
 
 class AsyncMailbox:
-    """Iterates over events as they come. Each is taken once, whoever iterates; the end is that of the door.
+    """Iterates over events as they come. Each is taken once, by one iterator; the end is that of the door.
 
     A task that is cancelled while it waits has taken nothing.
     """

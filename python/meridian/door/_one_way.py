@@ -13,7 +13,7 @@ class OneWay(ABC):
 
     @abstractmethod
     def _say(self, message: Message) -> None:
-        """Send a message. Where it cannot be told, nobody misses it."""
+        """Send a message. Where it cannot be told, the agent does not need it."""
 
     @property
     @abstractmethod

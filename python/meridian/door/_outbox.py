@@ -14,9 +14,9 @@ _STALL_TIMEOUT: Final = 5.0
 
 
 class Outbox:
-    """Bytes that go as soon as the agent reads. Nothing here waits. Whoever has it locks it.
+    """Bytes that go as soon as the agent reads. Nothing here waits. Its owner locks it.
 
-    It leaves, and drops what waits, where nobody reads at the other end: too
+    It leaves, and drops what waits, where the other end does not read: too
     much waits, or nothing went for too long. Whether something has arrived only
     an answer tells.
     """
@@ -29,7 +29,7 @@ class Outbox:
         self.waiting_bytes = 0
         self.left = False
         self.unread = False
-        """It left because nobody reads."""
+        """It left because the agent does not read."""
 
     def put(self, data: bytes, descriptor: int | None, now: float) -> None:
         """Send whole frames, now or later. The descriptor must stay open until then."""

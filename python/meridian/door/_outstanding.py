@@ -23,7 +23,7 @@ class Answer(Protocol):
 
 
 class Unheard:
-    """Where the answer to a question goes that nobody waits for."""
+    """Where the answer to a question goes that no caller waits for."""
 
     def done(self) -> bool:
         return True
@@ -44,12 +44,12 @@ class Question:
     """What the connection is said to be with it."""
     outcome: Message | DoorError | None = None
     abandoned: bool = False
-    """Nobody waits for the answer any more, and what it begins is not wanted."""
+    """Its caller does not wait for the answer any more, and what it begins is not wanted."""
 
     def settle(self, outcome: Message | DoorError) -> None:
         """Answer it."""
         self.outcome = outcome
-        if self.answer.done():  # nobody waits
+        if self.answer.done():  # its caller has given up
             return
         if isinstance(outcome, DoorError):
             self.answer.set_exception(outcome)
@@ -58,7 +58,7 @@ class Question:
 
 
 class Outstanding:
-    """Questions without a reply, and hand-offs whose blocks are out. Whoever has it locks it."""
+    """Questions without a reply, and hand-offs whose blocks are out. Its owner locks it."""
 
     def __init__(self) -> None:
         self._questions: dict[int, Question] = {}

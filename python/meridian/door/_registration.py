@@ -120,7 +120,7 @@ class Registration:
         return answer
 
     def say(self, message: Message) -> None:
-        """Send what is not answered. Where it cannot be told, nobody misses it."""
+        """Send what is not answered. Where it cannot be told, the agent does not need it."""
         with self._changed:
             outgoing = self._conversation.say(message)
             link = self._link

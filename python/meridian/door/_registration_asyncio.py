@@ -130,7 +130,7 @@ class AsyncRegistration:
                 raise
 
     def say(self, message: Message) -> None:
-        """Send what is not answered. Where it cannot be told, nobody misses it."""
+        """Send what is not answered. Where it cannot be told, the agent does not need it."""
         outgoing = self._conversation.say(message)
         if outgoing is not None:
             self._send(outgoing)
@@ -273,7 +273,7 @@ class AsyncRegistration:
             _log.warning("engine %s: the connection is to end: %s", engine, effects.complaint)
         for question, outcome in effects.answers:
             if question.states is not None and question.answer.done() and isinstance(outcome, DoorError):
-                _log.warning("engine %s: nobody waits to hear that it is refused: %s", engine, outcome)
+                _log.warning("engine %s: it is refused, and no call waits to hear so: %s", engine, outcome)
             question.settle(outcome)
         for event in effects.events:
             self._mailbox.put(event)

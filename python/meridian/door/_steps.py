@@ -25,10 +25,10 @@ _MAX_WAITING_BYTES: Final = 4 << 20
 """Of an agent that has not read so much, no decision will come in time."""
 
 _MAX_DECISIONS: Final = 256
-"""So many that nobody takes are not kept: the engine does not listen any more."""
+"""So many that are not taken are not kept: the engine does not listen any more."""
 
 _MAX_READ_BYTES: Final = 4 << 20
-"""So much is read at a time, and so long may a frame be: an agent that floods stalls nobody."""
+"""So much is read at a time, and so long may a frame be: an agent that floods does not stall the engine."""
 
 LONGEST_WAIT: Final = 0.1
 """Whatever an agent says, a scheduler stands still no longer than so many seconds."""
@@ -121,7 +121,7 @@ class Steps:
         self._decisions: deque[Message | Stays] = deque()
         self._closed = False
         self.terms: Terms | None = None
-        """None: nobody governs now."""
+        """None: there is no governor now."""
         self.connections = 0
         """How often a governor was found. It knows nothing of what was told to the one before."""
         self.lost = 0
@@ -134,7 +134,7 @@ class Steps:
         return self.terms is not None
 
     def send(self, step: Message) -> bool:
-        """Tell of a step. False: nobody listens. This never waits, and reads nothing that has come."""
+        """Tell of a step. False: no agent listens. This never waits, and reads nothing that has come."""
         if self.terms is None or self._outbox.left:
             self.advance()
         if self.terms is None:
@@ -237,7 +237,7 @@ class Steps:
     def _welcomed(self, welcome: Message) -> None:
         check_welcome(welcome)
         if "steps" not in welcome.features:
-            raise DoorError("unsupported", f"agent {welcome.agent} governs nobody")
+            raise DoorError("unsupported", f"agent {welcome.agent} governs no engine")
         told = welcome.governor
         self.terms = Terms(
             policy=told.policy,

@@ -50,8 +50,8 @@ class NanoKVCache:
     ) -> None:
         """Connect.
 
-        `heap_bytes` is what the owners must have together, and is made by whoever keeps objects (`meridian
-        store serve`): 0 asks for nothing. The master is elected, so that `master_rank` chooses nobody.
+        `heap_bytes` is what the owners must have together, which agents that keep objects (`meridian store
+        serve`) make: 0 asks for nothing. The master is elected, so that `master_rank` has no effect.
         `page_bytes` is the page of what is put here. `socket` is the agent's door; default the only one in
         the state directory (MERIDIAN_STATE, or as configured). `tenant` is whose keys are meant. A call has
         `timeout` seconds, at most 60. With `direct`, objects of the agent itself are written and read where
@@ -271,7 +271,7 @@ class NanoKVCache:
             return value
 
     def _acquire(self) -> Link:
-        """Take a connection that nobody uses, or make one."""
+        """Take a connection that no call uses, or make one."""
         while True:
             with self._mutex:
                 if self._closed:

@@ -344,7 +344,7 @@ class AsyncNanoKVCache:
 
 
 def _unheard(answer: asyncio.Future[Message]) -> None:
-    """Take note of an answer that nobody waits for."""
+    """Take note of an answer that no call waits for."""
     if not answer.cancelled():
         answer.exception()
 

@@ -33,7 +33,7 @@ class Missing(StoreError, KeyError):
 
 
 class NotReady(StoreError):
-    """The object is being written, or was waited for and nobody has written it."""
+    """The object is being written, or was waited for and not written."""
 
     known_code = "not_ready"
 

@@ -82,7 +82,7 @@ def _state_directory() -> Path:
 
 
 class Link:
-    """A connection. Whoever has its lock asks."""
+    """A connection. The call that has its lock asks."""
 
     def __init__(self, path: str, software: str, timeout: float) -> None:
         """Connect and introduce this process. OSError, DoorError: there is no such agent, or no cache."""
@@ -130,7 +130,7 @@ class Link:
         return result_of(reply)
 
     def stale(self) -> bool:
-        """Whether the agent has ended the connection while nobody asked."""
+        """Whether the agent has ended the connection while no call used it."""
         try:
             self._socket.settimeout(0.0)
             return not self._socket.recv(1, sockets.MSG_PEEK)

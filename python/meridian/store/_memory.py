@@ -105,6 +105,6 @@ def _described(owner: object, writable: bool) -> str:
 
 
 def new_bytes(size: int) -> bytes:
-    """Return bytes that nobody has written yet: they are filled before anybody else sees them."""
+    """Return bytes that are not written yet: the caller fills them before it shows them."""
     made: bytes = _new_bytes(None, size)
     return made

@@ -248,7 +248,7 @@ def open_at(key: Key, size: int, wish: Wish) -> Asking[Message]:
 
 
 def plan_of(at: Message) -> WritePlan:
-    """Return a place as the plan of whoever writes there."""
+    """Return a place as the plan of its writer."""
     return WritePlan(
         at.key_hash,
         at.rank,

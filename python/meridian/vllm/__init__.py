@@ -7,8 +7,8 @@
         "kv_role": "kv_producer", "engine_id": "prefill-0", "kv_load_failure_policy": "recompute",
         "kv_connector_extra_config": {"state_dir": "/var/lib/meridian", "agent": "prefill"}}'
 
-`settings` says what the extra configuration may hold. One Connector is vLLM's
-scheduler's half, one in each worker the other::
+`settings` says what the extra configuration may hold. One Connector is with vLLM's
+scheduler, and one with each worker::
 
     engine core                            worker, one for each rank
     ┌───────────────────────────────┐      ┌───────────────────────────┐
@@ -19,7 +19,7 @@ scheduler's half, one in each worker the other::
             ╚══════════ the agent of this host ════╝
 
 vLLM hears of completions from workers alone, while requests are known to the
-scheduler's half. So that half tells the workers with every step which requests
+connector's scheduler. So that tells the workers with every step which requests
 have ended, and they report just those; a worker that heard from the agent
 itself that a cache is there reports it sooner. Either way once.
 

@@ -22,12 +22,12 @@ from vllm.v1.sample.logits_processor.interface import MoveDirectionality
 
 from meridian._thought import Reason, Terms
 from meridian.config import load_config
-from meridian.vllm.asked import Asked, sequence_of
 from meridian.vllm.entropies import Copied, entropies
 from meridian.vllm.forced_ends import OUTBOX, name_of
 from meridian.vllm.measuring import Measuring
 from meridian.vllm.think_markers import markers_of, tokenizer_of
 from meridian.vllm.thoughts import TAIL_TOKENS, Stream
+from meridian.vllm.xargs import RequestArgs, sequence_of
 
 try:  # since 0.32
     from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsProcessor as _SlotProcessor
@@ -110,7 +110,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
     @classmethod
     def validate_params(cls, sampling_params: Any) -> None:
         """Refuse what a client cannot mean: vLLM answers with 400."""
-        Asked.from_client(sampling_params.extra_args)
+        RequestArgs.from_client(sampling_params.extra_args)
 
     def is_argmax_invariant(self) -> bool:
         return False
@@ -162,10 +162,10 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
                 if stream.number == number:
                     return self._streams.pop(slot)
         try:
-            asked = Asked.read(extra)
+            args = RequestArgs.read(extra)
         except ValueError:  # it came past validate_params, and is not worth an engine
-            asked = Asked()
-        stream = Stream(self._markers, self._terms, asked, number, self._boundary)
+            args = RequestArgs()
+        stream = Stream(self._markers, self._terms, args, number, self._boundary)
         stream.name = name_of((extra or {}).get("kv_transfer_params"))
         stream.begin(prompt)
         return stream
@@ -212,7 +212,7 @@ class BudgetLogits(_RowProcessor, _SlotProcessor):  # type: ignore[misc]
     def apply_staged_writes(self) -> None:
         """Ask for the newest tokens of the last step's requests, and of a new one for the end of its prompt.
 
-        Who did not run has none, and nobody tells of slots that are not used any more.
+        A request that did not run has none, and vLLM does not tell of slots that are not used any more.
         """
         slots = [slot for slot in self._due if slot in self._streams]
         if not slots:

@@ -29,11 +29,11 @@ from meridian.vllm.handoffs import Step
 from meridian.vllm.memory import Cache
 from meridian.vllm.progress import Progress
 from meridian.vllm.reports import Report
-from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.scheduler import ConnectorScheduler
 from meridian.vllm.settings import Settings
 from meridian.vllm.stats import Metrics, Stats
 from meridian.vllm.think_markers import ends_of
-from meridian.vllm.worker import WorkerHalf
+from meridian.vllm.worker import ConnectorWorker
 
 try:
     from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
@@ -62,14 +62,14 @@ _log: Final = logging.getLogger("meridian.vllm")
 
 
 class Orders(KVConnectorMetadata):  # type: ignore[misc]
-    """A step, on its way from the scheduler's half to the workers'."""
+    """A step, on its way from the connector's scheduler to the workers'."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
 
 
 class ForcedEnds(KVConnectorWorkerMetadata):  # type: ignore[misc]
-    """Whose thoughts a worker has ended in a step, and why, on the way to the scheduler's half."""
+    """Whose thoughts a worker has ended in a step, and why, on the way to the connector's scheduler."""
 
     def __init__(self, reasons: dict[str, str]) -> None:
         self.reasons = reasons
@@ -92,8 +92,8 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._settings = Settings.read(self._kv_transfer_config.kv_connector_extra_config)
         self._model = Model(vllm_config, kv_cache_config)
         self._door: Door | None = None
-        self._scheduler: SchedulerHalf | None = None
-        self._worker: WorkerHalf | None = None
+        self._scheduler: ConnectorScheduler | None = None
+        self._worker: ConnectorWorker | None = None
         self._indexes: dict[str, int] = {}
         self._forced_ends = Heard()
         if role is KVConnectorRole.SCHEDULER:
@@ -117,7 +117,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             )
         if config.is_kv_producer and not self._model.one_step_at_a_time:
             _log.info("prompts are offered when they are computed, not while they are: %s", _AHEAD)
-        half = SchedulerHalf(
+        scheduler = ConnectorScheduler(
             settings,
             cut,
             produces=config.is_kv_producer,
@@ -128,18 +128,18 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._settings.socket,
             config.engine_id,
             control=Control(self._settings.url, _ROLES[config.kv_role], self._model.name),
-            on_event=half.happened,
+            on_event=scheduler.happened,
         )
         self._open(door)
         door.publish(cut.publication)
-        half.attach(door)
-        self._scheduler = half
+        scheduler.attach(door)
+        self._scheduler = scheduler
 
     def _open(self, door: Door) -> None:
         self._door = door
         door.open(required=self._settings.agent_required)
 
-    # The scheduler's half.
+    # What vLLM's scheduler calls.
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
         """Take vLLM's blocks, which it tells once they are there."""
@@ -172,10 +172,10 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         assert self._scheduler is not None
-        promised, thoughts = self._scheduler.promised, self._scheduler.thoughts
-        if promised:  # else no request of the step is looked at
+        early_offers, thoughts = self._scheduler.early_offers, self._scheduler.thoughts
+        if early_offers:  # else no request of the step is looked at
             for request, had, new, new_block_ids in _computed(scheduler_output):
-                promised.scheduled(request, had + new, new_block_ids)
+                early_offers.scheduled(request, had + new, new_block_ids)
         if thoughts is not None:
             try:
                 for request, had, _, new_block_ids in _computed(scheduler_output):
@@ -209,24 +209,24 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def has_pending_block_frees(self) -> bool:
         """Say whether blocks come back in a moment, so that vLLM need not take another request's."""
-        return self._scheduler is not None and self._scheduler.promised.expects_blocks
+        return self._scheduler is not None and self._scheduler.early_offers.expects_blocks
 
     # What `meridian.vllm.Scheduler` asks besides.
 
     def hold_blocks_in(self, pool: Any) -> bool:
         assert self._scheduler is not None
-        holds = self._scheduler.promised.hold_blocks_in(pool)
+        holds = self._scheduler.early_offers.hold_blocks_in(pool)
         if holds and self._kv_transfer_config.is_kv_producer and self._model.one_step_at_a_time:
             _log.info(
                 "prompts that are promised move chunk by chunk, as many at a time as have %d tokens in all; "
                 "what does not fit is offered with its last chunk",
-                self._scheduler.promised.most_held_tokens,
+                self._scheduler.early_offers.most_held_tokens,
             )
         return holds
 
     def wants_all_blocks(self, request: Any) -> bool:
         assert self._scheduler is not None
-        return self._scheduler.promised.wants_all_blocks(request)
+        return self._scheduler.early_offers.wants_all_blocks(request)
 
     def tell_counts(self, governor: Since) -> None:
         """Have what a governed scheduler counts stand in vLLM's metrics."""
@@ -234,7 +234,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def lost_blocks(self, request: str) -> None:
         assert self._scheduler is not None
-        self._scheduler.promised.lost_blocks(request)
+        self._scheduler.early_offers.lost_blocks(request)
 
     def reset_cache(self) -> bool | None:
         """Find nothing any more of what was kept until now: vLLM asks for it where weights have changed."""
@@ -245,7 +245,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
         return tuple(range(len(self._kv_cache_config.kv_cache_groups)))
 
-    # The worker's half.
+    # What vLLM's worker calls.
 
     def register_kv_caches(self, kv_caches: dict[str, Any]) -> None:
         from vllm.distributed.parallel_state import get_pp_group, get_tp_group
@@ -260,7 +260,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         door = Door(self._settings.socket, engine, rank=Rank(index, self._model.ranks))
         self._open(door)
         self._indexes = {layer.name: layer.index for layer in layers}
-        self._worker = WorkerHalf(door, len(layers), Progress(record_event) if on_gpu else None)
+        self._worker = ConnectorWorker(door, len(layers), Progress(record_event) if on_gpu else None)
         if on_gpu:
             self._worker.lend_gpu(on_loan)
         else:
@@ -273,7 +273,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             self._worker.told(connector_metadata.step)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Do nothing: the scheduler's half has asked for what is to be loaded."""
+        """Do nothing: the connector's scheduler has asked for what is to be loaded."""
 
     def wait_for_layer_load(self, layer_name: str) -> None:
         """Do nothing: a request runs when all of its cache is there."""

@@ -44,7 +44,7 @@ class Costs:
         if len(self._steps) == _DEEP:
             self._steps.clear()
         tokens = sum(computes.values())
-        # Where there is no room for a prompt beside a token for each, nobody is looked at.
+        # Where there is no room for a prompt beside a token for each, no request is looked at.
         some = tokens - len(computes) >= _PROMPT - 1
         prompts = sum(n for n in computes.values() if n >= _PROMPT) if some else 0
         self._steps.append((prompts, tokens, now))

@@ -35,7 +35,7 @@ class Counters:
     failed: int = 0
     """Accepts that a client still waited for."""
     abandoned: int = 0
-    """Accepts that nobody waited for any more."""
+    """Accepts that no client waited for any more."""
     offered: int = 0
     """Offers that have ended, taken or not."""
     ahead: int = 0

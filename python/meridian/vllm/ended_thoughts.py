@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 
 from meridian.vllm.handoffs import Ending
 from meridian.vllm.prompt import tokens_of
-from meridian.vllm.recalls import Recalls
+from meridian.vllm.refetches import Refetches
 
 _FULL: Final = 0.8
 """From which use of vLLM's blocks on requests are about to lose them."""
@@ -97,7 +97,7 @@ class EndedThoughts:
         self._stopped = False
         self._pinned: dict[bytes, list[Any]] = {}
         self._pins = 0
-        self.recalls = Recalls(pool, block_tokens)
+        self.refetches = Refetches(pool, block_tokens)
         """What comes back to requests that have lost their blocks."""
 
     def begin(self, request: Any, blocks: Sequence[int]) -> None:
@@ -145,21 +145,21 @@ class EndedThoughts:
             known.kept = tokens
 
     def stop(self) -> None:
-        """Follow nobody any more. What is pinned stays so until its transfer is over: it may be read."""
+        """Follow no request any more. What is pinned stays so until its transfer is over: it may be read."""
         self._stopped = True
         self._followed.clear()
 
     def end(self, request: str) -> None:
         """Forget a request that is finished."""
         self._followed.pop(request, None)
-        self.recalls.end(request)
+        self.refetches.end(request)
 
     def ended(self, ending: Ending) -> int:
         """Hear how a hand-off has ended; return how many tokens came back with it."""
         if ending.running:
             self._unpin(ending.transfer)
         came = ending.accepted and ending.shared and ending.problem is None
-        return ending.tokens if came and self.recalls.is_loading(ending.request) else 0
+        return ending.tokens if came and self.refetches.is_loading(ending.request) else 0
 
     @property
     def wanted(self) -> bool:

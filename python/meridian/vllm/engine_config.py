@@ -61,7 +61,7 @@ class Model:
 
     @property
     def one_step_at_a_time(self) -> bool:
-        """Whether a step's requests are finished before another step takes blocks from anybody."""
+        """Whether a step's requests are finished before another step takes blocks from any request."""
         parallel, scheduler = self._config.parallel_config, self._config.scheduler_config
         overlapped = getattr(scheduler, "async_scheduling", False) or getattr(
             parallel, "use_ubatching", False

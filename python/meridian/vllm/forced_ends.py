@@ -2,7 +2,7 @@
 
 A gateway gives a request a name in ``kv_transfer_params.meridian_request``. The worker that ends
 its thought tells that name and the reason with the output of the same step, as the connector's
-metadata; the connector's scheduler half keeps them until the request ends, and writes the reason
+metadata; the connector's scheduler keeps them until the request ends, and writes the reason
 into ``stop_reason``, the one member that vLLM copies from its engine into the last chunk of a
 stream as into a whole answer. The gateway takes it out again, and finds there what vLLM itself
 had to say.
@@ -42,7 +42,7 @@ class Outbox:
         self._next: dict[str, str] = {}
         self._given: dict[str, str] | None = None
         self.used = False
-        """Whether anybody in this process ends thoughts."""
+        """Whether a part of this process ends thoughts."""
         self._counts: dict[str, int] = {}
 
     def begin(self) -> None:
@@ -53,7 +53,7 @@ class Outbox:
         """Tell that the thought of a request is ended in this step."""
         told = self._next if self._given is None else self._given
         told.setdefault(name, reason)
-        if len(told) > MAX_HEARD:  # without a connector it is given to nobody
+        if len(told) > MAX_HEARD:  # without a connector it is never read
             del told[next(iter(told))]
 
     def count(self, reason: str) -> None:
@@ -76,7 +76,7 @@ OUTBOX: Final = Outbox()
 
 
 class Heard:
-    """What the scheduler's half has heard from workers of requests that go on."""
+    """What the connector's scheduler has heard from workers of requests that go on."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}

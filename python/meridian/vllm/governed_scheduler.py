@@ -24,10 +24,10 @@ from vllm.v1.core.sched.scheduler import Scheduler as _Scheduler
 from vllm.v1.request import RequestStatus
 
 from meridian.door import Steps
-from meridian.vllm.asked import SEQUENCE
 from meridian.vllm.counters import GOVERNOR, Since
 from meridian.vllm.governing import NEVER, Counts, Governing
 from meridian.vllm.settings import door_of, governor_wait_of
+from meridian.vllm.xargs import SEQUENCE
 
 if TYPE_CHECKING:
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from meridian.door import Steps
 from meridian.door._columns import Columns
 from meridian.door._messages import Message
-from meridian.vllm.asked import Asked
+from meridian.vllm.xargs import RequestArgs
 
 TAIL_TOKENS: Final = 256
 """So much of a prompt's end is told: enough to see whether a thought is open in it."""
@@ -44,15 +44,15 @@ class Counts:
     steps: int = 0
     """Steps that were told."""
     alone: int = 0
-    """Steps that nobody was there to hear of: vLLM's own order."""
+    """Steps that no governor heard of: vLLM's own order."""
     late: int = 0
     """Plans that were made without the decision that was due, by none or by one of an older step."""
     failed_open: int = 0
-    """How often what was decided was void: nobody could run, or the governor was there and did not decide."""
+    """How often what was decided was void: no request could run, or the governor did not decide."""
     paused: int = 0
     preempted: int = 0
     released: int = 0
-    """Pauses that were lifted because nobody else could run."""
+    """Pauses that were lifted because no other request could run."""
     faults: int = 0
 
 
@@ -72,7 +72,7 @@ class Sequence:
 
 
 class _LineUp:
-    """Of whom a step tells, while nobody comes or goes: what the next step would look up again."""
+    """The requests of which a step tells, while none comes or goes: what the next would look up again."""
 
     __slots__ = ("names", "numbers", "requests", "sequences", "totals")
 
@@ -115,7 +115,7 @@ class Governing:
         self._columns = Columns()
         """What is to be told with the next step, with the columns of the last one."""
         self._has_events = False
-        """Whether somebody's coming, end or loss is to be told with it."""
+        """Whether a request's coming, end or loss is to be told with it."""
         self.owes = False
         """Whether a step is written down and not told yet."""
         self._decisions: list[Any] = []
@@ -123,7 +123,7 @@ class Governing:
         self._engine = (0, 0, 0, 0, 0)
         """What the last step told of the engine."""
         self._line_up: _LineUp | None = None
-        """Of whom the last step told; None: somebody has come or gone since."""
+        """The requests of which the last step told; None: one has come or gone since."""
         self._blocks: dict[str, list[int]] = {}
         """Blocks that requests have got since the last step was told."""
         self._told = self._heard = 0
@@ -136,7 +136,7 @@ class Governing:
         self._order_before: dict[str, int] | None = None
         """The order that a silence made void: the governor does not tell it again where it stays."""
         self._stood_still = False
-        """Nobody could run: until somebody has, nobody is paused or preempted."""
+        """No request could run: until one has, none is paused or preempted."""
         self._unanswered = 0
         """When the first step was told after the newest decision; 0: there is none."""
         self._silent = False
@@ -200,7 +200,7 @@ class Governing:
         kept back for that.
         """
         if self.owes:
-            self.exchange()  # nobody has called it
+            self.exchange()  # the scheduler has not called it
         began = self._began.popleft() if self._began else 0
         if scheduled:
             self._stood_still = False
@@ -352,7 +352,7 @@ class Governing:
         """Take the decisions that have come, and return whose blocks are to be taken.
 
         While a step is owed, they are those that `exchange` has heard. An order that holds is not waited
-        for, nor is a silent governor. Without one there is no order, and nobody is paused.
+        for, nor is a silent governor. Without one there is no order, and no request is paused.
         """
         self._holds -= 1
         due = self._holds < 0
@@ -425,7 +425,7 @@ class Governing:
         _log.warning("meridian: the governor does not decide; vLLM plans by itself until it does")
 
     def release(self) -> None:
-        """Lift all pauses: nobody could run, and an engine that stands still serves nobody."""
+        """Lift all pauses: no request could run, and an engine must not stand still."""
         self.counts.released += len(self.paused)
         self.counts.failed_open += 1
         self._stood_still = True
@@ -434,7 +434,7 @@ class Governing:
     def arranged(self, requests: Iterable[Any]) -> list[Any]:
         """Return requests in the order: those that it names, those that it does not, those that are paused.
 
-        Whoever stands last gives its blocks up first.
+        The request that stands last gives its blocks up first.
         """
         order, paused = self.order, self.paused
         last = len(order)
@@ -454,8 +454,8 @@ def _max_think_tokens(params: Any) -> int:
     if params is None:
         return 0
     try:
-        asked = Asked.read(params.extra_args).max_think_tokens
-    except ValueError:  # it was refused where it came in, or nobody looked
+        asked = RequestArgs.read(params.extra_args).max_think_tokens
+    except ValueError:  # it was refused where it came in, or not looked at there
         asked = None
     if asked is None:
         asked = getattr(params, "thinking_token_budget", None)

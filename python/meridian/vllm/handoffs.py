@@ -1,4 +1,4 @@
-"""Which requests wait for which hand-offs. No clock, no I/O: the scheduler's half feeds it.
+"""Which requests wait for which hand-offs. No clock, no I/O: the connector's scheduler feeds it.
 
 Of an accept, whose blocks vLLM keeps until a worker reports the request::
 
@@ -8,9 +8,9 @@ Of an accept, whose blocks vLLM keeps until a worker reports the request::
       │        └──► doubtful ── Fenced ───────────────────────────┤
       └── refused ────────────────────────────────────────────────┘
 
-An accept that nobody wants any more (the client is gone, its time is over) is
+An accept that is not wanted any more (the client is gone, its time is over) is
 cancelled, and goes on as before: its blocks are vLLM's again when the agent
-says so, not when somebody lost patience.
+says so, not when a client lost patience.
 
 An offer's blocks are vLLM's again at Freed, or when the agent refuses it; those of what
 the cell's cache is to keep likewise. What it is to keep of a request that goes on is pinned
@@ -74,7 +74,7 @@ class Ending:
     tokens: int
     problem: DoorError | None
     abandoned: bool
-    """Nobody waited for it any more."""
+    """No client waited for it any more."""
     begun: bool
     """The agent had taken it up, so that its ticket is this engine's to give back."""
     shared: bool
@@ -146,7 +146,7 @@ class Handoffs:
         self._freed: list[str] = []
         self._computing: list[tuple[bytes, int]] = []
         self._taken: set[bytes] = set()
-        """Transfers that somebody has, and whose requests are not finished."""
+        """Transfers that a destination has taken, and whose requests are not finished."""
         self._cancels: list[Cancel] = []
         self._endings: list[Ending] = []
 
@@ -313,7 +313,7 @@ class Handoffs:
             self._accept_event(found, event, now)
 
     def _accept_event(self, accept: _Accept, event: Event, now: float) -> None:
-        # An event may be heard before the answer that it follows: whoever asks looks at
+        # An event may be heard before the answer that it follows: the caller looks at
         # the answer only after asking, and by then all may be over.
         running = accept.phase in (_Phase.ASKED, _Phase.MOVING)
         accept.begun = True

@@ -3,7 +3,7 @@
 The scheduler is in another process and never sees a logit. So the first rank has a connection
 for steps of its own, over which the entropies of its rows go, each with the scheduler's number of
 the request and the token's place in its answer. On a CPU they go before the token is known to the
-scheduler; on a GPU with the next step, because nobody waits for them there.
+scheduler; on a GPU with the next step, because no part of vLLM waits for them there.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Reports:
         self._next = Report()
 
     def told(self, step: Step) -> None:
-        """Hear what the scheduler's half says."""
+        """Hear what the connector's scheduler says."""
         for request, watch in step.watches.items():
             self._waiting[request] = watch
             self._requests[watch.transfer] = request
@@ -43,7 +43,7 @@ class Reports:
         """Hear what the agent says to this rank.
 
         Only that a cache is there saves time; of everything else, and of what
-        this rank has missed, the scheduler's half tells.
+        this rank has missed, the connector's scheduler tells.
         """
         if event.kind is EventKind.READY and event.accepted:
             request = self._requests.get(event.transfer)

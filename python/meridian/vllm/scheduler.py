@@ -1,4 +1,4 @@
-"""The half of the connector that is with vLLM's scheduler."""
+"""The side of the connector that is with vLLM's scheduler."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transf
 from meridian.vllm.costs import Costs
 from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
+from meridian.vllm.early_offers import EarlyOffers, Prefill
 from meridian.vllm.ended_thoughts import EndedThoughts
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
-from meridian.vllm.promised import Prefill, Promised
 from meridian.vllm.prompt import kept_of, preemptions_of, reads_cache, scope_of, tokens_of
 from meridian.vllm.settings import Settings
 from meridian.vllm.shared import CacheDoor, SharedCache
 from meridian.vllm.transfer_params import DecodeLeg, PrefillLeg, leg_of, params_of
 
 _UNKNOWN: Final[Mapping[str, int]] = {"?": 1}
-"""What a step computes of which nothing is said: nobody is to wait for anything."""
+"""What a step computes of which nothing is said: some request, so that no Find is waited for."""
 
 _GRACE: Final = 2.0
-"""How much later than the agent this half loses patience, in seconds."""
+"""How much later than the agent this side loses patience, in seconds."""
 
 _SHARED: Final = 2.0
 """How long a prefix of the cell's cache may take to come, in seconds: by then it could be computed."""
@@ -44,7 +44,7 @@ _log: Final = logging.getLogger("meridian.vllm")
 
 
 class ControlDoor(CacheDoor, Protocol):
-    """What this half asks of a Door."""
+    """What this side asks of a Door."""
 
     def write_ticket(self, offer: Offer) -> bytes: ...
     def offer_soon(self, offer: Offer) -> Future[bytes]: ...
@@ -56,7 +56,7 @@ class ControlDoor(CacheDoor, Protocol):
     def close(self, timeout: float = ...) -> None: ...
 
 
-class SchedulerHalf:
+class ConnectorScheduler:
     """Decides for each request whether its cache comes from elsewhere or goes there.
 
     vLLM calls it from one thread. What the door's thread hears waits in an
@@ -96,7 +96,7 @@ class SchedulerHalf:
         self._complaints: set[str] = set()
         """Kinds of those that were logged."""
         self.counters = Counters()
-        self.promised = Promised(self, cut, self._handoffs, self.counters, clock)
+        self.early_offers = EarlyOffers(self, cut, self._handoffs, self.counters, clock)
         """Prompts that are offered while they are computed."""
         self.thoughts: EndedThoughts | None = None
         """Thoughts that are kept while their requests go on; None: none are."""
@@ -128,13 +128,13 @@ class SchedulerHalf:
         """Return how many tokens can come from elsewhere beyond those that are computed."""
         if self.thoughts is not None and preemptions_of(request) > 0:
             self._hear()
-            return self.thoughts.recalls.matched(self, request, computed, self._clock())
+            return self.thoughts.refetches.matched(self, request, computed, self._clock())
         leg = self._decode_leg(request)
         if request.request_id in self._decided or not reads_cache(request):
             return 0, False
         self._hear()
         if leg is None:
-            if self.thoughts is not None and self.thoughts.recalls.loads(self._clock()):
+            if self.thoughts is not None and self.thoughts.refetches.loads(self._clock()):
                 return 0, False  # it would hold blocks that the other one waits for
             return self.shared_tokens(request, tokens_of(request), computed)
         if leg.unused:
@@ -149,11 +149,11 @@ class SchedulerHalf:
 
     def allocated(self, request: Any, block_ids: Sequence[Sequence[int]], external: int) -> None:
         """Hear which blocks a request has, and ask for what belongs in them."""
-        self.promised.allocated(request, block_ids)
+        self.early_offers.allocated(request, block_ids)
         if self.thoughts is not None:
             self.thoughts.begin(request, block_ids[0])
             if preemptions_of(request) > 0:
-                self.thoughts.recalls.allocated(self, request, block_ids, external, self._clock())
+                self.thoughts.refetches.allocated(self, request, block_ids, external, self._clock())
                 return
         if request.request_id in self._decided:
             return
@@ -184,7 +184,7 @@ class SchedulerHalf:
         self.drop(request.request_id)
         if self.thoughts is not None:
             self.thoughts.end(request.request_id)
-        ahead, lost = self.promised.finished(request.request_id)
+        ahead, lost = self.early_offers.finished(request.request_id)
         if ahead is not None:
             return self._finish_offer(*ahead, complete=complete)
         if self._handoffs.abandon(request.request_id):
@@ -207,7 +207,7 @@ class SchedulerHalf:
         if self._shared is not None:
             self._shared.scheduled(computes, self._clock())
         if self.thoughts is not None:
-            self.thoughts.recalls.runs(computes)
+            self.thoughts.refetches.runs(computes)
         self._handoffs.lose_patience(self._clock())
         self._pass_on()
         return self._handoffs.take_step(idle=idle)
@@ -228,7 +228,7 @@ class SchedulerHalf:
     @property
     def awaits_blocks(self) -> bool:
         """Whether vLLM has to step, though no request is left, to hear when its blocks are read no more."""
-        return self.promised.awaits_blocks or (self.thoughts is not None and self.thoughts.pins > 0)
+        return self.early_offers.awaits_blocks or (self.thoughts is not None and self.thoughts.pins > 0)
 
     def reset(self) -> None:
         """Find nothing any more of what the cell's cache has kept until now."""
@@ -437,7 +437,7 @@ class SchedulerHalf:
             return None
         transfer = leg.transfer or new_transfer()
         self._count()  # what has ended under this id must not be taken for what begins now
-        if self._handoffs.is_offered(transfer) or self.promised.goes_by(transfer):
+        if self._handoffs.is_offered(transfer) or self.early_offers.goes_by(transfer):
             message = f"transfer {transfer.hex()} was offered before; its request is not offered again"
             self._complain("offered before", message)
             return None
@@ -457,7 +457,7 @@ class SchedulerHalf:
             asked = self._door.offer_soon(offer)
         except (DoorError, ValueError) as error:
             if not computing:  # else it is tried again at the end
-                message = f"a prompt is not offered, so whoever decodes computes it: {error}"
+                message = f"a prompt is not offered, so the decode engine computes it: {error}"
                 self._complain(f"not offered: {_as_problem(error).code}", message)
                 self.counters.declined += 1
             return None
@@ -547,7 +547,7 @@ class SchedulerHalf:
                 self.counters.recalled_tokens += self.thoughts.ended(ending)
             self._log_ending(ending)
             if not ending.accepted:
-                self.promised.ended(ending.transfer)
+                self.early_offers.ended(ending.transfer)
             ticket = self._tickets.pop(ending.transfer, None) if ending.accepted else None
             if ticket is not None and ending.problem is not None and ending.begun and self._door is not None:
                 # It is not tried again, so the prefill server need not keep its blocks for that.

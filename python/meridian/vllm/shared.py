@@ -1,4 +1,4 @@
-"""The cell's shared cache, as the scheduler's half uses it: what begins prompts, what is kept.
+"""The cell's shared cache, as the connector's scheduler uses it: what begins prompts, what is kept.
 
 Of a request that asks for the beginning of its prompt::
 
@@ -91,7 +91,7 @@ class SharedCache:
         self._door = door
 
     def reset(self) -> None:
-        """Find nothing any more of what was kept until now, by anybody: the weights may be others."""
+        """Find nothing any more of what any engine kept until now: the weights may be others."""
         self._generation = new_transfer().hex()
         for request in list(self._lookups):
             self.drop(request)
@@ -105,7 +105,7 @@ class SharedCache:
     def review(self, request: str, computed: int, now: float) -> None:
         """Drop what was found for a request where it would not do any more.
 
-        vLLM may have lost blocks since the request asked, which nobody would
+        vLLM may have lost blocks since the request asked, which no transfer would
         fill; and a ticket is not good for ever.
         """
         lookup = self._lookups.get(request)
@@ -120,7 +120,7 @@ class SharedCache:
     ) -> bool:
         """Ask for what the cell has of these tokens beyond the computed ones, and stand still for a moment.
 
-        `still`: where nobody else waits, for so many seconds. Return whether it was
+        `still`: where no other request waits, for so many seconds. Return whether it was
         asked. DoorError, ValueError: it cannot be.
         """
         terms = self._terms()

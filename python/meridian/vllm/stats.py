@@ -14,8 +14,8 @@ _HISTOGRAMS: Final = {
     "ready_tokens": ("handoff_tokens", "Tokens that came with a hand-off.", _TOKENS),
 }
 _COUNTERS: Final = {
-    "failed": ("handoffs_failed", "Prompts whose cache did not come, while somebody waited for it."),
-    "abandoned": ("handoffs_abandoned", "Prompts whose cache was given up, as nobody waited for it."),
+    "failed": ("handoffs_failed", "Prompts whose cache did not come, while a client waited for it."),
+    "abandoned": ("handoffs_abandoned", "Prompts whose cache was given up, as no client waited for it."),
     "offered": ("offers", "Prompts whose cache was offered, and whose blocks are free again."),
     "ahead": ("offers_ahead", "Prompts whose cache was offered, layer by layer, while it was computed."),
     "chunked": ("offers_chunked", "Prompts whose cache was offered before their last chunk was computed."),
@@ -30,7 +30,7 @@ _COUNTERS: Final = {
     "governor_late": ("governor_late", "Plans that were made without the governor's decision that was due."),
     "governor_alone": ("governor_alone", "Steps that no governor heard of."),
     "governor_failed_open": ("governor_failed_open", "Times that a governor was there and did not decide."),
-    "governor_released": ("governor_released", "Pauses that were lifted because nobody else could run."),
+    "governor_released": ("governor_released", "Pauses that were lifted because no other request could run."),
     "governor_preempted": ("governor_preempted", "Requests whose blocks the governor took."),
     "governor_faults": ("governor_faults", "Faults of the governed scheduler; vLLM plans by itself then."),
     "forced_hard_cap": ("governor_forced_hard_cap", "Thoughts that were ended at their cap."),

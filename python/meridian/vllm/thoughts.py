@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from meridian._thought import Reason, Terms, Thought
-from meridian.vllm.asked import Asked
+from meridian.vllm.xargs import RequestArgs
 
 TAIL_TOKENS: Final = 2
 """So many tokens may follow a marker that a chat template wrote at the end of a prompt: a line break or two.
@@ -58,7 +58,7 @@ class Stream:
     """The tokens of one request, as they are committed."""
 
     __slots__ = (
-        *("_asked", "_boundary", "_markers", "_prompt", "_tail", "_terms", "measured", "name", "number"),
+        *("_args", "_boundary", "_markers", "_prompt", "_tail", "_terms", "measured", "name", "number"),
         *("position", "reason", "think", "thinking", "thought"),
     )
 
@@ -66,7 +66,7 @@ class Stream:
         self,
         markers: ThinkMarkers,
         terms: Terms,
-        asked: Asked,
+        args: RequestArgs,
         number: int | None,
         boundary: Callable[[int], bool],
     ) -> None:
@@ -74,22 +74,22 @@ class Stream:
         """The scheduler's number of the request."""
         self.name = ""
         """What the gateway calls it, where it wants to hear why its thought was ended."""
-        self._markers, self._asked, self._boundary = markers, asked, boundary
-        self._terms = asked.terms(terms)
+        self._markers, self._args, self._boundary = markers, args, boundary
+        self._terms = args.terms(terms)
         self._prompt: int | None = None
         self.begin(())
 
     def set_terms(self, terms: Terms) -> None:
         """Go by other terms from here on; a thought that is being ended is ended."""
-        self._terms = self._asked.terms(terms)
+        self._terms = self._args.terms(terms)
         self.thought.terms = self._terms
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Stand behind a prompt, of which the end is enough: none of its tokens is known."""
         self._prompt = self._markers.opened(prompt)
-        if self._asked.think_tokens is not None:
-            self._prompt = self._asked.think_tokens
-        if self._asked.answers:
+        if self._args.think_tokens is not None:
+            self._prompt = self._args.think_tokens
+        if self._args.answers:
             self._prompt = None
         self.rewind()
 
@@ -101,7 +101,7 @@ class Stream:
         self.think = self._prompt or 0
         """Tokens of the thought, without its markers; those that the prompt ends with count."""
         self.thought = Thought(self._terms)
-        self.thought.miss(self._asked.think_tokens or 0)
+        self.thought.miss(self._args.think_tokens or 0)
         self.reason = Reason.FREE
         """Why the thought is being ended."""
         self.measured: tuple[int, float] | None = None
@@ -136,7 +136,7 @@ class Stream:
         """Return the id that must come next to end the thought; None: it may go on, or there is none.
 
         Where the stream already ends with a part of what is put, the rest follows: so it goes on
-        where it was after a preemption, and where somebody else has put the first ids.
+        where it was after a preemption, and where another part of vLLM has put the first ids.
         """
         if not self.thinking:
             return None

@@ -41,7 +41,7 @@ class DecodeLeg:
     promised: bool
     """The ticket is a promise, and the prompt may still have to be computed there."""
     unused: bool = False
-    """Nobody will take the cache: the ticket is to be given back."""
+    """No engine will take the cache: the ticket is to be given back."""
 
 
 def leg_of(params: Mapping[str, Any] | None) -> PrefillLeg | DecodeLeg | None:

@@ -1,4 +1,4 @@
-"""The half of the connector that is with one of vLLM's workers."""
+"""The side of the connector that is with one of vLLM's workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TELLS: Final = 8
 
 
 class RankDoor(Protocol):
-    """What this half asks of a Door."""
+    """What this side asks of a Door."""
 
     def lend_borrowed(self, address: int, size: int, *, more: bool = ...) -> None: ...
     def lend_gpu(self, memory: GPUMemory, size: int, *, more: bool = ...) -> None: ...
@@ -36,7 +36,7 @@ class RankDoor(Protocol):
     def close(self, timeout: float = ...) -> None: ...
 
 
-class WorkerHalf:
+class ConnectorWorker:
     """Lends a rank's memory, and reports what has ended."""
 
     def __init__(self, door: RankDoor, layers: int = 0, progress: Progress | None = None) -> None:
@@ -65,7 +65,7 @@ class WorkerHalf:
             self._door.lend_gpu(memory, size, more=i < len(exported))
 
     def told(self, step: Step) -> None:
-        """Hear what the scheduler's half says, at the beginning of a step."""
+        """Hear what the connector's scheduler says, at the beginning of a step."""
         self._reports.told(step)
         self._idle = step.idle
         self._computing = step.computing

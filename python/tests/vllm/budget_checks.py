@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_model
-from asking import at_once, completion, post, streamed
+from api_client import at_once, completion, post, streamed
 from servers import Server
 
 START, END = (len(tiny_model.SPECIAL) + 256 + i for i in range(2))
@@ -107,7 +107,7 @@ def check_refused(server: Server, name: str, wrong: object) -> None:
 
 
 def check_told(server: Server, gateway: int) -> None:
-    """The gateway's client hears that a thought was ended, at once and in a stream, and nobody else does."""
+    """The gateway's client hears that a thought was ended, at once and in a stream; no other does."""
     cases = [(number, cap) for number, cap in enumerate((0, 1, 6, 17, 30, 100) * 3)]
 
     def told(case: tuple[int, int]) -> tuple[object, object, str | None]:

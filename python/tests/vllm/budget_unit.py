@@ -181,7 +181,7 @@ class Slots:
 @pytest.mark.parametrize("seed", range(40))
 @pytest.mark.parametrize("runner", [Rows, Slots])
 def test_every_thought_ends_where_vllm_would_end_it(runner: Callable[[], Any], seed: int) -> None:
-    """And of each that is ended, and of no other, the scheduler's half is told."""
+    """And of each that is ended, and of no other, the connector's scheduler is told."""
     chance = random.Random(seed)
     OUTBOX.begin()
     OUTBOX.give()

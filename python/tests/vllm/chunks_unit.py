@@ -161,8 +161,8 @@ def test_a_prompt_that_vllm_preempts_keeps_its_blocks_until_the_agent_has_stoppe
 def test_vllm_waits_for_blocks_that_come_back_in_a_moment(cell: Callable[..., Cell]) -> None:
     """Newer ones ask, as 0.32, and no other request loses its own."""
     w, _ = crowded(cell)
-    half = w.scheduler.connector._scheduler
-    half.promised._clock = lambda: half._handoffs.lost or 0.0
+    scheduler = w.scheduler.connector._scheduler
+    scheduler.early_offers._clock = lambda: scheduler._handoffs.lost or 0.0
     for _ in range(8):
         w.step()
     lost = {r.request_id for r in w.scheduler.waiting}
@@ -205,7 +205,7 @@ def test_the_governors_victim_runs_again_in_other_blocks(cell: Callable[..., Cel
     w.governor.decide = lambda step: _messages.Decision(step=step.number)
     offered = w.agent.offers[0][0].tables[0]
     assert w.computing() == () and w.agent.withdrawn == [TRANSFER]
-    # What was computed is found again where it is; the rest of the table is written by nobody.
+    # What was computed is found again where it is; the rest of the table is not written.
     mine, computed = w.blocks("p"), [b for b in offered if w.pool.blocks[b].block_hash is not None]
     assert mine[: len(computed)] == computed[: len(mine)] and not set(mine[len(computed) :]) & set(offered)
     w.land()

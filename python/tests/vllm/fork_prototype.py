@@ -1,4 +1,4 @@
-"""EAT in vLLM, tried: a scheduler forks a context by a request of its own, which nobody else hears of.
+"""EAT in vLLM, tried: a scheduler forks a context by a request of its own, which no client hears of.
 
     VLLM_ENABLE_V1_MULTIPROCESSING=0 .peers/vllm/bin/python python/tests/vllm/fork_prototype.py
 

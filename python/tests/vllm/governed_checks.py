@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_model
-from asking import completion, post
+from api_client import completion, post
 from budget_checks import END, REASONING, START
 from fakeagent import FakeAgent
 from servers import Server
@@ -35,7 +35,7 @@ LONG, SHORT = 200, 20
 
 
 class ShortFirst:
-    """A governor that lets nobody with a long prompt run while there is one with a short one."""
+    """A governor that lets no long prompt run while there is a short one."""
 
     def __init__(self, ahead: int) -> None:
         """Know that so many steps are under way when one is told."""
@@ -97,7 +97,7 @@ class ShortFirst:
 
 @contextmanager
 def running(kind: type[Server], directory: Path, size: tiny_model.Size) -> Iterator[tuple[Server, Path]]:
-    """A server that is governed where somebody opens the door, and that measures."""
+    """A server that is governed where a test opens the door, and that measures."""
     tiny_model.write(directory / "tiny", size=size)
     door = Path("/tmp") / f"governed-{os.getpid()}.sock"  # a socket's path is short
     where = {"meridian": {"socket": str(door), "engine": "governed"}}
@@ -140,7 +140,7 @@ def until_begun(server: Server, requests: int) -> None:
 
 
 def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
-    """Order and pauses follow the governor, and nobody misses it when it has gone.
+    """Order and pauses follow the governor, and requests run on when it has gone.
 
     Where the same prompt always gives the `same` tokens, they are compared.
     """
@@ -169,7 +169,7 @@ def check_governed(server: Server, door: Path, *, same: bool) -> ShortFirst:
             answers = all_of(server)
         assert [len(a) for a in answers] == [len(a) for a in alone] and (not same or answers == alone)
         assert "the governor does not decide" in server.log_text()
-        # Its end is nobody else's.
+        # Its end stops no request.
         with ThreadPoolExecutor(1) as pool:
             rest = pool.submit(all_of, server)
             until_begun(server, 4)

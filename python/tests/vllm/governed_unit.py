@@ -237,7 +237,7 @@ def test_the_order_is_the_governors(world: Callable[..., World]) -> None:
         w.add(name, answer=40)
     w.governor.decide = lambda step: _messages.Decision(step=step.number, order=[4, 3, 2, 1])
     first = w.step()
-    assert first == ["a", "b"]  # nobody was heard yet
+    assert first == ["a", "b"]  # no decision was heard yet
     for _ in range(3):
         latest = w.step()
     assert latest == ["b", "a"]
@@ -388,7 +388,7 @@ def test_who_is_last_in_the_order_loses_its_blocks(world: Callable[..., World]) 
         w.step()
 
 
-def test_nobody_stands_still(world: Callable[..., World]) -> None:
+def test_no_request_stands_still(world: Callable[..., World]) -> None:
     w = world()
     w.add("a", answer=20)
     w.governor.decide = lambda step: _messages.Decision(step=step.number, pause=[1])
@@ -399,7 +399,7 @@ def test_nobody_stands_still(world: Callable[..., World]) -> None:
     assert not w.scheduler.requests and w.scheduler.counts.released > 0
 
 
-def test_nobody_is_preempted_until_somebody_has_run(world: Callable[..., World]) -> None:
+def test_none_is_preempted_until_one_has_run(world: Callable[..., World]) -> None:
     w = world()
     w.add("a", answer=40)
     for _ in range(3):
@@ -407,7 +407,7 @@ def test_nobody_is_preempted_until_somebody_has_run(world: Callable[..., World])
     decision = _messages.Decision(step=1)
     decision.preempt.add(sequence=1, reason="test")
     w.governor.decide = lambda step: None
-    w.scheduler._governing.release()  # as where nobody could run
+    w.scheduler._governing.release()  # as where no request could run
     w.governor._decisions = [decision]
     assert w.plan() == ["a"] and w.scheduler.counts.preempted == 0
     while w.flying:
@@ -418,7 +418,7 @@ def test_nobody_is_preempted_until_somebody_has_run(world: Callable[..., World])
 
 
 def test_a_step_is_told_while_the_next_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where vLLM waits for the model then, and nobody has come, ended or lost blocks."""
+    """Where vLLM waits for the model then, and no request has come, ended or lost blocks."""
     w = World(monkeypatch, asynchronous=False)
     told = w.governor.told
     w.add("a", answer=20)
@@ -447,7 +447,7 @@ def test_a_step_is_told_while_the_next_is_computed(monkeypatch: pytest.MonkeyPat
     assert list(told[-1].finished) == [1] and w.scheduler.counts.faults == 0
 
 
-def test_a_silent_governor_stops_nobody(world: Callable[..., World]) -> None:
+def test_a_silent_governor_stops_no_request(world: Callable[..., World]) -> None:
     w = world()
     now = [1]
     ours = w.scheduler._governing

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import tiny_model
-from asking import Stream, completion
+from api_client import Stream, completion
 
 FLAGS = (
     "--load-format dummy --dtype bfloat16 --max-model-len 4096 --max-num-seqs 16 --kv-cache-memory-bytes 8G "

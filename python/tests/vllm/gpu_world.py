@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import tiny_model
-from asking import Answer, at_once, completion, post
+from api_client import Answer, at_once, completion, post
 from gpu_servers import GPUServer, OtherLayout, require_vllm_on_gpu
 from oracle import Case
 from pairs import Cell, Side, assert_nothing_held, have_offered
@@ -57,7 +57,7 @@ class World:
         return self.servers[PREFILL]
 
     def prompt(self, blocks: int) -> tuple[int, ...]:
-        """Return a prompt that nobody has seen, one token longer than so many of the larger blocks."""
+        """Return a prompt that no server has seen, one token longer than so many of the larger blocks."""
         chance = random.Random(next(self.seeds))
         return tuple(chance.choices(tiny_model.TEXT, k=blocks * LARGER + 1))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import tiny_model
-from asking import at_once, completion, post
+from api_client import at_once, completion, post
 from installed import require_vllm
 from servers import Server
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import Answer, post
-from badwire import BadWire
+from api_client import Answer, post
+from fault_proxy import FaultProxy
 from installed import require_vllm
 from oracle import Case, Oracle
 from processes import Agent, Process
@@ -23,7 +23,7 @@ from servers import Server, free_port, wait_all_ready
 from waiting import until
 
 KEEP = 10.0
-"""Seconds that a producer keeps what nobody takes."""
+"""Seconds that a producer keeps what is not taken."""
 DEADLINE = 5.0
 """Seconds that a consumer waits for a cache."""
 
@@ -57,7 +57,7 @@ def _shared(bytes: int) -> dict[str, str]:
 
 
 class Cell:
-    """A directory and two agents, which reach each other over TCP by wires that can go bad."""
+    """A directory and two agents, which reach each other over TCP by proxies with faults."""
 
     def __init__(
         self, binary: Path, undo: contextlib.ExitStack, fabrics: str = "tcp", store_bytes: int = 0
@@ -71,17 +71,17 @@ class Cell:
         self.logs.mkdir()
         self.directory = Process(binary, self.logs / "directory.log", "directory", "--state", str(self.state))
         undo.callback(self.directory.stop)
-        self.wires: dict[str, BadWire] = {}
+        self.proxies: dict[str, FaultProxy] = {}
         self.agents: dict[str, Agent] = {}
         for name in ("prefill", "decode"):
             port = free_port()
-            self.wires[name] = undo.enter_context(BadWire(port))
+            self.proxies[name] = undo.enter_context(FaultProxy(port))
             self.agents[name] = Agent(
                 binary,
                 self.state,
                 name,
                 *("--fabrics", fabrics, "--listen", f"127.0.0.1:{port}"),
-                *("--advertise", f"127.0.0.1:{self.wires[name].port}"),
+                *("--advertise", f"127.0.0.1:{self.proxies[name].port}"),
                 environment=_shared(store_bytes),
             )
             undo.callback(self.agents[name].stop)
@@ -111,28 +111,28 @@ class Cell:
     @contextlib.contextmanager
     def changed_bytes(self, count: int = sys.maxsize) -> Iterator[None]:
         """Change a byte in so many of the chunks that pass between the agents."""
-        wires = self.wires.values()
-        before = sum(wire.flipped for wire in wires)
-        for wire in wires:
-            wire.flip(count)
+        proxies = self.proxies.values()
+        before = sum(proxy.flipped for proxy in proxies)
+        for proxy in proxies:
+            proxy.flip(count)
         try:
             yield
         finally:
-            for wire in wires:
-                wire.flip(0)
-        assert sum(wire.flipped for wire in wires) > before, "no byte was changed"
+            for proxy in proxies:
+                proxy.flip(0)
+        assert sum(proxy.flipped for proxy in proxies) > before, "no byte was changed"
 
     @contextlib.contextmanager
     def held_bytes(self) -> Iterator[None]:
         """Keep data waiting between the agents."""
-        wires = self.wires.values()
-        for wire in wires:
-            wire.hold()
+        proxies = self.proxies.values()
+        for proxy in proxies:
+            proxy.hold()
         try:
             yield
         finally:
-            for wire in wires:
-                wire.release()
+            for proxy in proxies:
+                proxy.release()
 
     def said(self) -> str:
         """Return the end of what everybody said that matters."""
@@ -208,7 +208,7 @@ class Pair:
         return self.decode.metric("vllm:meridian_handoff_tokens_sum")
 
     def failed(self) -> float:
-        """Return how many prompts' caches did not come, while somebody waited."""
+        """Return how many prompts' caches did not come, while a client waited."""
         return self.decode.metric("vllm:meridian_handoffs_failed_total")
 
     def computed(self) -> float:
@@ -216,7 +216,7 @@ class Pair:
         return self.decode.metric("vllm:prompt_tokens_by_source_total", source="local_compute")
 
     def abandoned(self) -> float:
-        """Return how many caches were given up because nobody waited for them any more."""
+        """Return how many caches were given up because no client waited for them any more."""
         return self.decode.metric("vllm:meridian_handoffs_abandoned_total")
 
     def until_failed(self, count: float) -> None:
@@ -253,7 +253,7 @@ class Pair:
         until("a cache is handed over", comes, seconds)
 
     def assert_nothing_held(self, seconds: float = KEEP + 10.0) -> None:
-        """Wait until neither server holds a block for anybody."""
+        """Wait until neither server holds a block for a transfer."""
         assert_nothing_held(self.prefill, self.decode, seconds=seconds)
 
 
@@ -267,7 +267,7 @@ def have_offered(server: Server, case: Case) -> dict[str, Any]:
 
 
 def assert_nothing_held(*servers: Server, seconds: float) -> None:
-    """Wait until no server holds a block for anybody."""
+    """Wait until no server holds a block for a transfer."""
 
     def held() -> dict[str, float]:
         usage = {server.name: server.metric("vllm:kv_cache_usage_perc") for server in servers}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from asking import Stream, at_once
+from api_client import Stream, at_once
 from oracle import Case, Oracle, oracle
 from pairs import DEADLINE, Pair, Side, running_pair, told
 from processes import Process

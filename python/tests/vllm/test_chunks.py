@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import tiny_model
-from asking import Stream, at_once, post
+from api_client import Stream, at_once, post
 from installed import run_unit
 from oracle import Case, Oracle, oracle
 from pairs import Pair, Side, running_pair, told

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny_model
-from asking import at_once, completion, post
+from api_client import at_once, completion, post
 from oracle import ANSWER, Case
 from pairs import Pair, Side, running_pair, told
 

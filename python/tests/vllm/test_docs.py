@@ -26,7 +26,7 @@ LIMIT = 600.0
 """Seconds for the whole page; on two quiet cores it takes about two minutes."""
 
 ONCE = "make "
-"""Begins commands that whoever runs this test has typed already."""
+"""Begins commands that the user who runs this test has typed already."""
 
 INSTALL = ".peers/vllm/bin/pip install ./python"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import tiny_model
-from asking import post
+from api_client import post
 from installed import HOME, vllm_environment
 from pairs import Pair, Side, running_pair, told
 from servers import BLOCK, free_port

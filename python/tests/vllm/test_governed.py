@@ -13,7 +13,7 @@ from servers import Server
 pytestmark = pytest.mark.real
 
 
-def test_order_and_pauses_follow_the_governor_and_nobody_misses_it(tmp_path: Path) -> None:
+def test_order_and_pauses_follow_the_governor_and_requests_run_without_it(tmp_path: Path) -> None:
     require_vllm()
     with running(Server, tmp_path, tiny_model.FOR_CPU) as (server, door):
         governor = check_governed(server, door, same=True)

@@ -1,4 +1,4 @@
-"""Prefill and decode by real vLLM servers on one GPU, over wires that can go bad. Run by make test-gpu."""
+"""Prefill and decode by real vLLM servers on one GPU, over proxies with faults. Run by make test-gpu."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asking import Answer, completion, post
+from api_client import Answer, completion, post
 from gpu_servers import VLLM, GPUServer, vllm_environment
 from gpu_world import (
     ANSWER,
@@ -125,7 +125,7 @@ def test_what_is_told_has_been_computed() -> None:
 
 @contextlib.contextmanager
 def copying(world: World, to: Server, case: Case) -> Iterator[list[Answer]]:
-    """Have a prompt on its way, in the middle of which the wire stands still."""
+    """Have a prompt on its way, in the middle of which the proxy stands still."""
     params = have_offered(world.prefill, case)
     answers: list[Answer] = []
 
@@ -136,7 +136,7 @@ def copying(world: World, to: Server, case: Case) -> Iterator[list[Answer]]:
     asking = threading.Thread(target=ask)
     with world.cell.held_bytes():
         asking.start()
-        until("bytes are on their way", lambda: any(w.waiting for w in world.cell.wires.values()))
+        until("bytes are on their way", lambda: any(w.waiting for w in world.cell.proxies.values()))
         yield answers
     asking.join(60)
     assert not asking.is_alive()

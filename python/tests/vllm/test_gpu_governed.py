@@ -12,7 +12,7 @@ from gpu_servers import GPUServer, require_vllm_on_gpu
 pytestmark = pytest.mark.real
 
 
-def test_order_and_pauses_follow_the_governor_and_nobody_misses_it(tmp_path: Path) -> None:
+def test_order_and_pauses_follow_the_governor_and_requests_run_without_it(tmp_path: Path) -> None:
     require_vllm_on_gpu()
     with running(GPUServer, tmp_path, tiny_model.FOR_GPU) as (server, door):
         governor = check_governed(server, door, same=False)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asking import Answer, at_once, post
+from api_client import Answer, at_once, post
 from gpu_world import (
     ANSWER,
     DECODES,
@@ -35,9 +35,9 @@ def world(meridian_binary: Path) -> Iterator[World]:
 
 @pytest.mark.parametrize("name", DECODES)
 def test_tokens(world: World, name: str) -> None:
-    before = sum(wire.carried for wire in world.cell.wires.values())
+    before = sum(proxy.carried for proxy in world.cell.proxies.values())
     world.check_tokens(name)
-    carried = sum(wire.carried for wire in world.cell.wires.values()) - before
+    carried = sum(proxy.carried for proxy in world.cell.proxies.values()) - before
     assert carried < 1 << 20, f"{carried} bytes went over TCP, where caches are larger than that"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tiny_model
-from asking import at_once, completion, post
+from api_client import at_once, completion, post
 from budget_checks import END, REASONING, START
 from installed import require_vllm, run_unit
 from pairs import Cell, Side, assert_nothing_held

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import tiny_deepseek
 import tiny_model
-from asking import completion, post
+from api_client import completion, post
 from oracle import ANSWER, LONGEST, Case
 from pairs import KEEP, Pair, Side, running_pair, told
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asking import Stream, at_once, post
+from api_client import Stream, at_once, post
 from oracle import Case, Oracle, oracle
 from pairs import KEEP, Pair, Side, running_pair, told
 from servers import BLOCK
@@ -101,7 +101,7 @@ def test_bytes_changed_at_every_try(pair: Pair, oracle: Oracle) -> None:
             assert complaints(pair, [case]) == []
         pair.until_failed(failed + 1)
         assert pair.handed_over() == handed_over
-    pair.assert_nothing_held(KEEP / 2)  # whoever failed gives its ticket back
+    pair.assert_nothing_held(KEEP / 2)  # the request that failed gives its ticket back
 
 
 def test_a_ticket_for_another_prompt(pair: Pair, oracle: Oracle) -> None:

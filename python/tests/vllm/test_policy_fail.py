@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from asking import Stream, at_once, post
+from api_client import Stream, at_once, post
 from oracle import Oracle, oracle
 from pairs import KEEP, Pair, Side, running_pair, told
 
@@ -30,7 +30,7 @@ def test_a_changed_byte_is_an_error_and_no_text(pair: Pair, oracle: Oracle) -> N
         answer = post(pair.decode.port, case.request(kv_transfer_params=params))
     assert answer.status == 500, answer
     assert "choices" not in answer.body
-    pair.assert_nothing_held(KEEP / 2)  # whoever failed gives its ticket back
+    pair.assert_nothing_held(KEEP / 2)  # the request that failed gives its ticket back
     case.check(pair.ask(case).tokens)  # the next request is served as ever
 
 
@@ -60,7 +60,7 @@ def test_blocks_are_kept_until_they_are_fetched(pair: Pair, oracle: Oracle) -> N
     assert time.monotonic() - fetched < KEEP / 2, "the blocks waited for a deadline, not for the fetch"
 
 
-def test_blocks_that_nobody_fetches_are_freed(pair: Pair, oracle: Oracle) -> None:
+def test_blocks_that_are_not_fetched_are_freed(pair: Pair, oracle: Oracle) -> None:
     cases = oracle.long(500)[3:6]
     pair.forget_prefixes()
     offered = time.monotonic()
@@ -82,7 +82,7 @@ def test_clients_that_leave_while_the_cache_is_on_its_way(pair: Pair, oracle: Or
 
     abandoned = pair.abandoned()
     with pair.cell.held_bytes():
-        assert all(at_once(leave, range(len(cases)), workers=16)), "somebody got an answer without a cache"
+        assert all(at_once(leave, range(len(cases)), workers=16)), "a client got an answer without a cache"
     pair.until_abandoned(abandoned + 1)
     pair.assert_nothing_held()
     assert pair.prefill.alive() and pair.decode.alive()

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asking import at_once
+from api_client import at_once
 from oracle import Oracle, oracle
 from pairs import Pair, Side, running_pair, told
 
@@ -30,7 +30,7 @@ def test_preemption(pair: Pair, oracle: Oracle) -> None:
     before = pair.decode.metric("vllm:num_preemptions_total")
     for case, answer in zip(oracle.long_answers, at_once(pair.ask, oracle.long_answers), strict=True):
         case.check(answer.tokens)
-    assert pair.decode.metric("vllm:num_preemptions_total") > before, "nobody lost its blocks"
+    assert pair.decode.metric("vllm:num_preemptions_total") > before, "no request lost its blocks"
     assert pair.handed_over() > 0
     pair.assert_nothing_held()
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asking import at_once
+from api_client import at_once
 from oracle import Oracle, oracle
 from pairs import Pair, Side, running_pair, told
 

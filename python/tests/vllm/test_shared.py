@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asking import at_once, post
+from api_client import at_once, post
 from oracle import Case, Oracle, oracle
 from pairs import Pair, Side, running_pair, told
 from servers import Server

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asking
+import api_client
 import pytest
 import tiny_model
-from asking import post
+from api_client import post
 from budget_checks import END, REASONING, START
 from installed import require_vllm
 from processes import Process
@@ -79,7 +79,7 @@ def question(number: int, **more: object) -> dict[str, object]:
 
 def chunks(port: int, body: dict[str, object]) -> list[dict[str, Any]]:
     """Return the events of a stream, without what every request has of its own."""
-    found = asking.streamed(port, body, CHAT)
+    found = api_client.streamed(port, body, CHAT)
     return [
         {name: value for name, value in event.items() if name not in ("id", "created")} for event in found
     ]

@@ -26,7 +26,7 @@ from meridian.door import CacheTerms, DoorError, Event, EventKind, Found
 from meridian.vllm.connector import Connector
 from meridian.vllm.ended_thoughts import EndedThoughts, settled_after
 from meridian.vllm.forced_ends import Heard
-from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.scheduler import ConnectorScheduler
 
 END = 20
 """Tokens are their places in an answer: so long are thoughts."""
@@ -40,11 +40,13 @@ class Kept(World):
         super().__init__(monkeypatch, asynchronous, blocks=blocks, governed=False)
         assert CUT.publication.block_tokens == BLOCK
         self.now = 0.0
-        self.half = SchedulerHalf(SETTINGS, CUT, produces=True, consumes=True, clock=lambda: self.now)
+        self.connector_scheduler = ConnectorScheduler(
+            SETTINGS, CUT, produces=True, consumes=True, clock=lambda: self.now
+        )
         self.door = FakeDoor(cache=CacheTerms(BLOCK, 0.0))
-        self.half.attach(self.door)
+        self.connector_scheduler.attach(self.door)
         self.pool = self.scheduler.kv_cache_manager.block_pool
-        self.half.keep_thoughts(
+        self.connector_scheduler.keep_thoughts(
             EndedThoughts(
                 ((END,),),
                 block_tokens=BLOCK,
@@ -56,7 +58,10 @@ class Kept(World):
             )
         )
         connector = Connector.__new__(Connector)
-        connector._scheduler, connector._kv_cache_config = self.half, self.scheduler.kv_cache_config
+        connector._scheduler, connector._kv_cache_config = (
+            self.connector_scheduler,
+            self.scheduler.kv_cache_config,
+        )
         connector._forced_ends = Heard()
         self.scheduler.connector = connector
         self.scheduler.connector_prefix_cache_stats = PrefixCacheStats()
@@ -81,7 +86,7 @@ class Kept(World):
         return Found()
 
     def free(self, number: int) -> None:
-        self.half.happened(Event(EventKind.FREED, self.door.keeps[number][0].transfer, False))
+        self.connector_scheduler.happened(Event(EventKind.FREED, self.door.keeps[number][0].transfer, False))
 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
@@ -168,11 +173,11 @@ def test_a_request_that_loses_its_blocks_comes_back(world: Callable[..., Kept]) 
     assert list(accept.tokens) == list(request.all_token_ids)[: 6 * BLOCK]
     assert accept.tables == [w.blocks_of("a")[:6]] and request.num_output_tokens > END
     taken.set_result(TRANSFER)
-    w.half.happened(Event(EventKind.READY, TRANSFER, True))
+    w.connector_scheduler.happened(Event(EventKind.READY, TRANSFER, True))
     while w.flying:
         w.land()
     w.scheduler._update_from_kv_xfer_finished(KVConnectorOutput(finished_recving={"a"}))
-    assert w.half.counters.recalled_tokens == 6 * BLOCK - accept.present_tokens > 0
+    assert w.connector_scheduler.counters.recalled_tokens == 6 * BLOCK - accept.present_tokens > 0
     w.until(request.is_finished)
     assert list(request.output_token_ids) == list(range(60)), "a token is lost or there twice"
 
@@ -184,7 +189,7 @@ def test_without_the_cell_it_is_computed_again(world: Callable[..., Kept]) -> No
     request = w.add("a", prompt=8, answer=60)
     w.until(request.is_finished)
     assert request.num_preemptions > 0 and list(request.output_token_ids) == list(range(60))
-    assert w.door.keeps == [] and w.door.finds == [] and not w.half.awaits_blocks
+    assert w.door.keeps == [] and w.door.finds == [] and not w.connector_scheduler.awaits_blocks
 
 
 def test_a_fault_where_thoughts_are_followed_ends_nothing(
@@ -194,14 +199,14 @@ def test_a_fault_where_thoughts_are_followed_ends_nothing(
     request = w.add("a", prompt=8, answer=40)
     w.until(lambda: bool(w.door.keeps))
     keep, asked = w.door.keeps[0]
-    monkeypatch.setattr(w.half.thoughts, "_due", broken)
+    monkeypatch.setattr(w.connector_scheduler.thoughts, "_due", broken)
     for _ in range(3):
         w.step()
     assert [w.pool.blocks[number].ref_cnt for number in keep.tables[0]] == [2] * 6, "they may be read"
     asked.set_result(None)
     w.free(0)
     w.until(request.is_finished)
-    assert not w.half.awaits_blocks and list(request.output_token_ids) == list(range(40))
+    assert not w.connector_scheduler.awaits_blocks and list(request.output_token_ids) == list(range(40))
     assert len({id(r) for r in caplog.records if "at fault" in r.getMessage()}) == 1
 
 
@@ -209,8 +214,8 @@ def test_a_fault_where_blocks_come_back_ends_nothing(
     world: Callable[..., Kept], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     w = world(blocks=30)
-    assert w.half.thoughts is not None
-    monkeypatch.setattr(w.half.thoughts.recalls, "matched", broken)
+    assert w.connector_scheduler.thoughts is not None
+    monkeypatch.setattr(w.connector_scheduler.thoughts.refetches, "matched", broken)
     w.door.serving = False
     w.add("b", prompt=40, answer=75)
     request = w.add("a", prompt=8, answer=60)
@@ -262,7 +267,7 @@ class Chance(Kept):
 
     def take(self, keep: Any) -> None:
         self.stored.append(list(keep.tokens))
-        self.half.happened(Event(EventKind.FREED, keep.transfer, False))
+        self.connector_scheduler.happened(Event(EventKind.FREED, keep.transfer, False))
 
     def found(self, find: Any) -> Found:
         tokens, most = list(find.tokens), 0
@@ -276,10 +281,12 @@ class Chance(Kept):
 
     def send(self, transfer: bytes) -> None:
         if self.chance.random() < 0.7:
-            self.half.happened(Event(EventKind.READY, transfer, True))
+            self.connector_scheduler.happened(Event(EventKind.READY, transfer, True))
         else:
-            self.half.happened(Event(EventKind.FAILED, transfer, True, DoorError("move", "by chance")))
-            self.half.happened(Event(EventKind.FREED, transfer, True))
+            self.connector_scheduler.happened(
+                Event(EventKind.FAILED, transfer, True, DoorError("move", "by chance"))
+            )
+            self.connector_scheduler.happened(Event(EventKind.FREED, transfer, True))
 
     def land(self) -> None:
         step = self.flying[0].kv_connector_metadata.step

@@ -1,6 +1,6 @@
 """Lets vLLM's own tests of connectors run with Meridian's. A pytest plugin for vLLM's environment.
 
-The tests play vLLM's workers; the connector's scheduler half is the real one. In place of
+The tests play vLLM's workers; the connector's scheduler is the real one. In place of
 the agent stands a door that agrees to everything, and requests that NIXL's parameters
 would send elsewhere carry a ticket instead. UPSTREAM_MODEL is the model's directory.
 """

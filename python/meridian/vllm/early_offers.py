@@ -78,8 +78,8 @@ class Holds:
             self._pool.free_blocks(blocks[::-1])
 
 
-class Half(Protocol):
-    """What is asked of the scheduler's half."""
+class OffersPrompts(Protocol):
+    """What early offers need of the connector's scheduler."""
 
     def tells_chunks(self) -> bool:
         """Say whether there is an agent now that knows chunks."""
@@ -111,7 +111,7 @@ class Prefill:
     """Up to which token the steps since its offer compute it."""
 
 
-class Promised:
+class EarlyOffers:
     """Offers prompts while they are computed: with their last step, or with any where they have all blocks.
 
     ::
@@ -122,9 +122,14 @@ class Promised:
     """
 
     def __init__(
-        self, half: Half, cut: Cut, handoffs: Handoffs, counters: Counters, clock: Callable[[], float]
+        self,
+        scheduler: OffersPrompts,
+        cut: Cut,
+        handoffs: Handoffs,
+        counters: Counters,
+        clock: Callable[[], float],
     ) -> None:
-        self._half, self._cut, self._handoffs = half, cut, handoffs
+        self._scheduler, self._cut, self._handoffs = scheduler, cut, handoffs
         self._counters, self._clock = counters, clock
         self._prefills: dict[str, Prefill] = {}
         """Requests whose last step has not begun."""
@@ -160,7 +165,7 @@ class Promised:
         return (
             self._holds is not None
             and tokens is not None
-            and self._half.tells_chunks()
+            and self._scheduler.tells_chunks()
             and self._leg(request) is not None
             and self._holds.has_room(self._blocks_of(tokens))
         )
@@ -169,7 +174,7 @@ class Promised:
         return -(-len(tokens) // self._cut.publication.block_tokens)
 
     def _leg(self, request: Any) -> PrefillLeg | None:
-        return None if request.request_id in self._lost else self._half.promised_leg(request)
+        return None if request.request_id in self._lost else self._scheduler.promised_leg(request)
 
     def allocated(self, request: Any, block_ids: Sequence[Sequence[int]]) -> None:
         """Hear which blocks a request has that begins, or begins again."""
@@ -195,7 +200,7 @@ class Promised:
         if (ahead := self._ahead.get(request)) is not None:
             # The steps before this one are over: vLLM has one under way at a time.
             if prefill.planned > 0 and self._handoffs.is_offered(ahead[0]):
-                self._half.computed(ahead[0], prefill.planned)
+                self._scheduler.computed(ahead[0], prefill.planned)
             prefill.planned = end
             self._handoffs.computes(ahead[0], 0 if last else end)
         if last:
@@ -207,12 +212,12 @@ class Promised:
         return (
             self._holds is not None
             and len(prefill.block_ids[0]) >= needed
-            and self._half.tells_chunks()
+            and self._scheduler.tells_chunks()
             and self._holds.has_place(needed)
         )
 
     def _offer(self, prefill: Prefill, *, chunked: bool) -> None:
-        begun = self._half.begin_offer(prefill, chunked=chunked)
+        begun = self._scheduler.begin_offer(prefill, chunked=chunked)
         if begun is None:
             return
         self._ahead[prefill.request.request_id] = begun
@@ -239,7 +244,7 @@ class Promised:
         if (ahead := self._ahead.pop(request, None)) is not None:
             self._lost.add(request)
             self._handoffs.lose(ahead[0], self._clock())
-            self._half.withdrawn()
+            self._scheduler.withdrawn()
 
     def finished(self, request: str) -> tuple[tuple[bytes, bytes] | None, bool]:
         """Forget a request; return what it was offered by, and whether its transfer is used up."""

@@ -1,4 +1,4 @@
-"""A wire between two agents that can change a byte of what passes, or keep data waiting."""
+"""A proxy between two agents that can change a byte of what passes, or keep data waiting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DATA = 2048
 """Chunks of this size are data: requests and answers of agents are smaller."""
 
 
-class BadWire:
+class FaultProxy:
     """A TCP proxy in front of an agent. It carries bytes as they come, unless it is told to do worse."""
 
     def __init__(self, target: int) -> None:
@@ -93,7 +93,7 @@ class BadWire:
         changed[-_DATA // 2] ^= 0x10
         return bytes(changed)
 
-    def __enter__(self) -> BadWire:
+    def __enter__(self) -> FaultProxy:
         return self
 
     def __exit__(

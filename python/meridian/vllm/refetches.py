@@ -36,8 +36,8 @@ class FreeBlocks(Protocol):
     def get_num_free_blocks(self) -> int: ...
 
 
-class Half(Protocol):
-    """What is asked of the scheduler's half."""
+class LoadsBlocks(Protocol):
+    """What refetches need of the connector's scheduler."""
 
     def shared_tokens(
         self, request: Any, tokens: Sequence[int] | None, computed: int
@@ -54,7 +54,7 @@ class Half(Protocol):
 
 
 @dataclass(slots=True)
-class _Recall:
+class _Refetch:
     request: str
     since: float
     """When it began to ask, or to load."""
@@ -62,12 +62,12 @@ class _Recall:
     """It has blocks that are being filled, or are, and has not run since."""
 
 
-class Recalls:
+class Refetches:
     """Lets one request at a time ask. Everything is called from vLLM's thread."""
 
     def __init__(self, pool: FreeBlocks, block_tokens: int) -> None:
         self._pool, self._block = pool, block_tokens
-        self._one: _Recall | None = None
+        self._one: _Refetch | None = None
         self._over: dict[str, int] = {}
         """Requests that ask no more, by how often they had lost their blocks by then."""
 
@@ -79,26 +79,33 @@ class Recalls:
         """Say whether it is this one."""
         return self._one is not None and self._one.loads and self._one.request == request
 
-    def matched(self, half: Half, request: Any, computed: int, now: float) -> tuple[int | None, bool]:
+    def matched(
+        self, scheduler: LoadsBlocks, request: Any, computed: int, now: float
+    ) -> tuple[int | None, bool]:
         """Return how many tokens the cell has of a request that has lost its blocks, prompt and answer.
 
         None: it is being asked.
         """
         if not reads_cache(request) or tokens_of(request) is None or not self._may_ask(request, now):
             return 0, False
-        found, later = half.shared_tokens(request, request.all_token_ids, computed)
+        found, later = scheduler.shared_tokens(request, request.all_token_ids, computed)
         if found == 0:
             self._end(request)
-            half.drop(request.request_id)
+            scheduler.drop(request.request_id)
         return found, later
 
     def allocated(
-        self, half: Half, request: Any, block_ids: Sequence[Sequence[int]], external: int, now: float
+        self,
+        scheduler: LoadsBlocks,
+        request: Any,
+        block_ids: Sequence[Sequence[int]],
+        external: int,
+        now: float,
     ) -> None:
         """Fill the blocks of a request that had lost its own, unless they are filled."""
         if self.is_loading(request.request_id):
             return
-        if half.load(request, request.all_token_ids, block_ids, external):
+        if scheduler.load(request, request.all_token_ids, block_ids, external):
             self._begin(request, now)
         else:
             self._end(request)
@@ -121,7 +128,7 @@ class Recalls:
             self._one = None
             return False
         if self._one is None:
-            self._one = _Recall(id_, now)
+            self._one = _Refetch(id_, now)
         return True
 
     def _begin(self, request: Any, now: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from asking import at_once
+from api_client import at_once
 from oracle import Oracle, oracle
 from pairs import Pair, Side, running_pair, told
 
@@ -27,5 +27,7 @@ def test_refused_with_the_reason_and_computed(pair: Pair, oracle: Oracle) -> Non
         case.check(answer.tokens)
     assert pair.handed_over() == 0
     said = [line for line in pair.decode.log_text().splitlines() if "a prompt's cache did not come" in line]
-    assert any("32" in line and "64" in line for line in said), f"nobody said what does not fit: {said}"
+    assert any("32" in line and "64" in line for line in said), (
+        f"the log does not say what does not fit: {said}"
+    )
     pair.assert_nothing_held()

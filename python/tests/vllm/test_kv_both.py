@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from asking import Stream, at_once, post
+from api_client import Stream, at_once, post
 from oracle import Case, Oracle, oracle
 from pairs import Pair, Side, running_pair, told
 from waiting import until
@@ -41,7 +41,7 @@ def test_each_takes_from_the_other(pair: Pair, oracle: Oracle) -> None:
     pair.assert_nothing_held()
 
 
-def test_whoever_the_gateway_chooses(pair: Pair, oracle: Oracle) -> None:
+def test_any_engine_that_the_gateway_chooses(pair: Pair, oracle: Oracle) -> None:
     cases = oracle.cases[:48]
     for case, answer in zip(cases, at_once(pair.ask, cases, workers=8), strict=True):
         case.check(answer.tokens)

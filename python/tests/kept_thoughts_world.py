@@ -1,4 +1,4 @@
-"""A scheduler's half that keeps thoughts, with one request of vLLM and its blocks."""
+"""A connector's scheduler that keeps thoughts, with one request of vLLM and its blocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vllmworld import BLOCK, CUT, SETTINGS, FakeDoor, Request
 
 from meridian.door import CacheTerms, Event, EventKind
 from meridian.vllm.ended_thoughts import EndedThoughts
-from meridian.vllm.scheduler import SchedulerHalf
+from meridian.vllm.scheduler import ConnectorScheduler
 
 END = 99
 PROMPT = list(range(2 * BLOCK))
@@ -50,14 +50,16 @@ class Pool:
 
 
 class World:
-    """A half that keeps thoughts, and one request of vLLM."""
+    """A connector's scheduler that keeps thoughts, and one request of vLLM."""
 
     def __init__(self, pool: Pool | None = None, ends: Any = ((END,),), pressure: bool = False) -> None:
         self.now = 0.0
         self.pool = pool or Pool()
-        self.half = SchedulerHalf(SETTINGS, CUT, produces=True, consumes=True, clock=lambda: self.now)
+        self.connector_scheduler = ConnectorScheduler(
+            SETTINGS, CUT, produces=True, consumes=True, clock=lambda: self.now
+        )
         self.door = FakeDoor(cache=CacheTerms(BLOCK, 0.0))
-        self.half.attach(self.door)
+        self.connector_scheduler.attach(self.door)
         self.thoughts = EndedThoughts(
             ends,
             block_tokens=BLOCK,
@@ -67,10 +69,10 @@ class World:
             settled_after=SETTLED,
             clock=lambda: self.now,
         )
-        self.half.keep_thoughts(self.thoughts)
+        self.connector_scheduler.keep_thoughts(self.thoughts)
         self.request = Request("r", PROMPT, None, max_tokens=100)
         self.blocks = [20 + at for at in range(2)]
-        self.half.allocated(self.request, (list(self.blocks),), 0)
+        self.connector_scheduler.allocated(self.request, (list(self.blocks),), 0)
 
     def say(self, *tokens: int) -> None:
         """Let the request say tokens, a step each."""
@@ -81,12 +83,12 @@ class World:
                 new.append(20 + len(self.blocks))
                 self.blocks.append(new[-1])
             self.follow(had, new)
-            self.half.step(computes={"r": 1})
+            self.connector_scheduler.step(computes={"r": 1})
             self.request.answer.append(token)
 
     def follow(self, had: int, new: Sequence[int] = ()) -> None:
         """Let a step begin that finds so many tokens computed, and gets the request more blocks."""
-        self.thoughts.follow("r", had, (new,) if new else None, self.half.keep_running)
+        self.thoughts.follow("r", had, (new,) if new else None, self.connector_scheduler.keep_running)
 
     @property
     def kept(self) -> list[int]:
@@ -94,7 +96,7 @@ class World:
         return [len(list(keep.tokens)) for keep, _ in self.door.keeps]
 
     def free(self) -> None:
-        self.half.happened(Event(EventKind.FREED, self.door.keeps[-1][0].transfer, False))
+        self.connector_scheduler.happened(Event(EventKind.FREED, self.door.keeps[-1][0].transfer, False))
 
     def lose_blocks(self) -> None:
         self.request.num_preemptions += 1

@@ -36,7 +36,7 @@ _MOST: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestArgs:
     """What one request asked for; None: it did not say."""
 
     max_think_tokens: int | None = None
@@ -47,7 +47,7 @@ class Asked:
     """The prompt ends within the answer: it opens no thought, whatever it looks like."""
 
     @classmethod
-    def read(cls, extra: Mapping[str, Any] | None) -> Asked:
+    def read(cls, extra: Mapping[str, Any] | None) -> RequestArgs:
         """Read what a client wrote; ValueError says which member is wrong."""
         given: dict[str, int] = {}
         for name, value in (extra or {}).items():
@@ -68,7 +68,7 @@ class Asked:
         return cls(**given, answers=isinstance(params, Mapping) and params.get(_ANSWERS) is True)
 
     @classmethod
-    def from_client(cls, extra: Mapping[str, Any] | None) -> Asked:
+    def from_client(cls, extra: Mapping[str, Any] | None) -> RequestArgs:
         """Read what came from outside of the engine."""
         if extra and SEQUENCE in extra:
             raise ValueError(f"vllm_xargs.{SEQUENCE}: the scheduler alone numbers requests; leave it out")
