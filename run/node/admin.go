@@ -30,7 +30,7 @@ type admin struct {
 }
 
 func openAdmin(path string, n *Agent) (*admin, error) {
-	// Whoever holds the agent's name finds here at most what a killed one left.
+	// The holder of the agent's name finds here at most what a killed one left.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 	"meridian/move/transceiver/handoff"
 )
 
-// Whatever somebody writes to the admin socket, it goes on answering.
+// Whatever a client writes to the admin socket, it goes on answering.
 func FuzzAdmin(f *testing.F) {
 	for _, said := range []string{
 		"GET /transfers HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n",

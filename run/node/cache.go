@@ -328,7 +328,7 @@ func (c *cache) Evict(ctx context.Context, permille uint32) (objects uint64, err
 
 func (c *cache) Arena() (doorserver.Arena, error) {
 	if !c.directMap {
-		return doorserver.Arena{}, &door.Problem{Code: door.CodeDenied, Message: "the agent lets nobody map its objects", Hint: "set store.direct_map"}
+		return doorserver.Arena{}, &door.Problem{Code: door.CodeDenied, Message: "the agent lets no process map its objects", Hint: "set store.direct_map"}
 	}
 	shared, err := c.store.Share()
 	if err != nil {

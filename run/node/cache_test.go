@@ -122,8 +122,8 @@ func TestCacheAtTheDoor(t *testing.T) {
 	if _, err := s.Map(t.Context()); codeOf(err) != door.CodeDenied {
 		t.Errorf("the arena: %v", err)
 	}
-	nobody := uint32(7)
-	if code := codeOf(s.Put(t.Context(), []byte("k"), []byte("v"), door.Wish{Owner: &nobody})); code != door.CodeUnavailable {
+	absent := uint32(7)
+	if code := codeOf(s.Put(t.Context(), []byte("k"), []byte("v"), door.Wish{Owner: &absent})); code != door.CodeUnavailable {
 		t.Errorf("an owner that is not there: %s", code)
 	}
 }

@@ -113,7 +113,7 @@ func (l *CacheLook) judge(facts *prefix.EngineFacts, end keys.End) {
 	l.Why = map[keys.End]string{
 		keys.EndWhole:   fmt.Sprintf("everything is there that can be: the %d tokens that follow are no whole piece of %d, or the last one, which is always computed", l.Tokens-l.Findable, l.UnitTokens),
 		keys.EndShort:   fmt.Sprintf("the prompt is too short: nothing below %d tokens is kept, and its last token is always computed", l.UnitTokens+1),
-		keys.EndUnknown: "nobody has the piece that begins there: it was never kept, was evicted or dropped, or was kept under another salt, adapter or revision, or for engines with another layout of their cache",
+		keys.EndUnknown: "no owner has the piece that begins there: it was never kept, was evicted or dropped, or was kept under another salt, adapter or revision, or for engines with another layout of their cache",
 		keys.EndGone:    "its owner has let it go since the master heard of it",
 		keys.EndSilent:  "its owner does not answer",
 		keys.EndPieces:  fmt.Sprintf("what follows is at yet another owner, and a run comes from %d at most", keys.MaxSegments),

@@ -67,7 +67,7 @@ func canBeUse(u *CacheUse) bool {
 // every object is work, which is done once in a while however many ask, and however it ends.
 type usesCache struct {
 	mu     sync.Mutex
-	coming chan struct{} // closed when whoever looks has looked; nil: nobody does
+	coming chan struct{} // closed when the goroutine that looks has looked; nil: none does
 	next   time.Time     // when it may be looked again
 	kept   []CacheUse
 	err    error

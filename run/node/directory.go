@@ -72,7 +72,7 @@ func (e endpoints) open(ctx context.Context, o DirectoryOptions, source *trust.S
 	dial := etcd.Options{Endpoints: e.all, Namespace: o.Prefix}
 	switch {
 	case len(e.exposed) > 0 && !o.Insecure:
-		return nil, fmt.Errorf("node: the directory %s is beyond loopback and has no TLS: whoever is on the way could send agents anywhere; "+
+		return nil, fmt.Errorf("node: the directory %s is beyond loopback and has no TLS: a host on the way could send agents anywhere; "+
 			"give it a certificate and dial https, or allow it with --insecure", e.exposed[0])
 	case len(e.secured) > 0 && source == nil:
 		return nil, fmt.Errorf("%w of agent %s, and the directory at %s has TLS: `meridian cert issue %s` makes one",

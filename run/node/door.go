@@ -68,7 +68,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	return err
 }
 
-// handOffEnded writes a hand-off down, and tells it to whoever collects traces, and to
+// handOffEnded writes a hand-off down, and tells it to the collector of traces, and to
 // what measures how long fetches take.
 func (n *Agent) handOffEnded(r *handoff.Record) {
 	if n.records != nil {
@@ -86,7 +86,7 @@ func (n *Agent) handOffEnded(r *handoff.Record) {
 		level, line = slog.LevelWarn, append(line, "error", r.Problem)
 	}
 	if r.Unused { // as often as engines ask, and no reason to look
-		n.logger.Debug("an offer was given back before anybody took it", line...)
+		n.logger.Debug("an offer was given back before it was taken", line...)
 	} else {
 		n.logger.Log(context.Background(), level, "hand-off ended", line...)
 	}

@@ -54,7 +54,7 @@ type GatewayOptions struct {
 
 	OTLPEndpoint string
 	Build        telemetry.Build
-	// PageLinger is for how long the cell is still looked at when nobody watches the
+	// PageLinger is for how long the cell is still looked at when no browser watches the
 	// page any more; 0 for the usual time.
 	PageLinger time.Duration
 }
@@ -142,7 +142,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 		_, port, _ := net.SplitHostPort(address) // several may run on one host
 		t := Target{Kind: gatewayTarget, Name: o.Name + ":" + port}
 		if g.telemetry.Addr() == "" && strings.HasPrefix(g.AdminURL(), "https:") {
-			t.URL = "https" // and a key, which whoever scrapes is given by people
+			t.URL = "https" // and a key, which operators give the scraper
 		}
 		g.announced = announce(g.directory, t, address, "", o.Logger)
 	}

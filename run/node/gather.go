@@ -50,7 +50,7 @@ type Gathered struct {
 	Silent []Unreachable `json:"silent,omitempty"`
 }
 
-// Empty reports whether nobody remembers anything.
+// Empty reports whether no member remembers anything.
 func (g *Gathered) Empty() bool {
 	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0 && len(g.Objects) == 0 && len(g.Prefixes) == 0
 }
@@ -58,7 +58,7 @@ func (g *Gathered) Empty() bool {
 // Members are the agents that the directory names, in the order of their names.
 func (n *Agent) Members(ctx context.Context) ([]kv.Member, error) {
 	if n.Directory == nil {
-		return nil, errors.New("node: without a directory nobody knows who is there to be asked")
+		return nil, errors.New("node: without a directory it is not known which members are there to be asked")
 	}
 	listed, err := n.Directory.List(ctx, agent.AgentPrefix)
 	if err != nil {

@@ -64,7 +64,7 @@ func (h *hosts) agent(t *testing.T, name string, d *Door) *Agent {
 	return n
 }
 
-// Somebody with the cell's key, on a host that had no part in it, finds out what
+// A client with the cell's key, on a host that had no part in it, finds out what
 // became of a request: from the gateway, and from the agents of both sides. Who does
 // not answer is named.
 func TestGatheredFromOtherHosts(t *testing.T) {

@@ -67,7 +67,7 @@ func TestGoverned(t *testing.T) {
 	tell := func(m *doorpb.Step) *doorpb.Decision {
 		t.Helper()
 		if !steps.Send(m) {
-			t.Fatal("nobody is there")
+			t.Fatal("the agent takes no steps")
 		}
 		come := steps.Take(time.Minute)
 		if len(come) != 1 || come[0].GetStep() != m.Number {

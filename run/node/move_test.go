@@ -354,7 +354,7 @@ func TestMovesAtRandomTokens(t *testing.T) {
 		c.same(fmt.Sprintf("request %d", i), got, c.alone(chatOf(i, 30, 120)))
 		record := c.record(got.id)
 		if record.Resumed > 0 {
-			t.Errorf("request %d was resumed, and nobody was lost:\n%s", i, record)
+			t.Errorf("request %d was resumed, and no engine was lost:\n%s", i, record)
 		}
 		for _, m := range record.Moves {
 			moves++
@@ -450,7 +450,7 @@ func TestDrainMovesRequests(t *testing.T) {
 		}
 	}
 	if moved == 0 {
-		t.Error("nobody moved")
+		t.Error("no request moved")
 	}
 }
 

@@ -20,10 +20,10 @@ import (
 
 // nameLock is what the living agent of a name holds in its state directory:
 // agent-NAME.lock. The kernel lets go of it when the process ends, however it
-// ends, so whoever holds it knows that those who held it before are dead.
+// ends, so its holder knows that those who held it before are dead.
 type nameLock struct {
 	file *os.File
-	// id is of the file, as this machine knows it since its boot. Nobody else
+	// id is of the file, as this machine knows it since its boot. No other process
 	// can come to hold a file of the same id while its holder lives, neither in
 	// a copy of the state directory nor on another machine that shares it. Empty
 	// where the machine does not tell.
@@ -149,8 +149,8 @@ const (
 
 // awaitName waits while the directory lists an agent of this name that may have
 // died, and of which that cannot be proven: it ran on another machine, or with
-// another state directory. Its lease ends soon if it has; if it lives, whoever
-// publishes the name is refused. So he is where the directory does not answer.
+// another state directory. Its lease ends soon if it has; if it lives, the agent
+// that publishes the name is refused. So it is where the directory does not answer.
 func awaitName(ctx context.Context, d directory.Directory, name, lock string, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, nameWait)
 	defer cancel()

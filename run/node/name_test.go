@@ -54,7 +54,7 @@ func TestOneAgentHoldsAName(t *testing.T) {
 }
 
 // A killed process leaves the file, and the next one has the same lock; a file
-// that was taken away meanwhile is nobody's.
+// that was taken away meanwhile is no agent's.
 func TestNameOfTheDead(t *testing.T) {
 	dir := t.TempDir()
 	killed := mustLock(t, dir, "a")
@@ -91,7 +91,7 @@ type brokenDirectory struct {
 
 func (d *brokenDirectory) Close(context.Context) error { return d.err }
 
-// An agent that could not be closed may live: nobody else gets its name.
+// An agent that could not be closed may live: no other gets its name.
 func TestNameOfTheUnclosed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent-a.lock")
 	held, err := tryLock(path)
@@ -134,7 +134,7 @@ func nameIsAwaited(t *testing.T) {
 		return time.Since(began)
 	}
 	if await("here"); log.Len() > 0 {
-		t.Errorf("nobody has the name: %s", &log)
+		t.Errorf("no other agent has the name: %s", &log)
 	}
 	if _, err := d.Put(t.Context(), directory.Entry{Key: agent.AgentKey("a"), Value: []byte(`{"name": "a", "incarnation": "00000000000000000000000000000001", "lock": "here"}`)}); err != nil {
 		t.Fatal(err)

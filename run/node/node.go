@@ -1,6 +1,6 @@
 // Package node is the fuse box: it chooses adapters, starts what a process
 // needs in the right order and stops it in the other. No other room knows
-// everybody; nobody but commands imports it.
+// all of them; only commands import it.
 //
 //	name, certificate, cell key ─► directory ─► agent (host, file, tcp) ─► store ─► transceiver ─► prefixes ─► engine door
 //	                                                       ─► metrics endpoint ─► admin socket

@@ -132,7 +132,7 @@ func TestSockets(t *testing.T) {
 		!strings.Contains(err.Error(), "runs already") {
 		t.Errorf("two agents of one name: %v", err)
 	}
-	// What a killed agent leaves behind is in nobody's way.
+	// What a killed agent leaves behind is in no other's way.
 	stale := AdminSocket(dir, "dead")
 	if err := os.WriteFile(stale, nil, 0o600); err != nil {
 		t.Fatal(err)

@@ -273,7 +273,7 @@ func (c *pageCell) flows(view *dash.View) {
 	}
 }
 
-// Explain asks everybody; where there is nobody to ask, what the gateway itself
+// Explain asks all members; where none can be asked, what the gateway itself
 // remembers has to do.
 func (c *pageCell) Explain(ctx context.Context, id string) (dash.Explanation, error) {
 	n, err := c.g.Member()

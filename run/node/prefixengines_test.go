@@ -128,8 +128,8 @@ func TestAgesOfTiers(t *testing.T) {
 	}
 }
 
-// A look at all objects that failed, or took long, is not repeated by whoever asks next; who
-// waits for one that goes on waits no longer than it has time.
+// A look at all objects that failed, or took long, is not repeated by the next that asks; a caller
+// that waits for one that goes on waits no longer than it has time.
 func TestUsesAreLookedAtOnceInAWhile(t *testing.T) {
 	var u usesCache
 	at, looks := time.Unix(1000, 0), 0

@@ -143,7 +143,7 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 		}
 	}
 	toldOfKept(t, ctx, keeper, other)
-	// It is on the disk alone now: whoever finds it is told so.
+	// It is on the disk alone now: an engine that finds it is told so.
 	if found, err = to.Find(ctx, door.Find{Tokens: prompt, Request: "from-the-disk"}); err != nil || found.Tokens != tokens {
 		t.Fatalf("%+v, %v", found, err)
 	}

@@ -49,7 +49,7 @@ func (t TLS) FilesOf(stateDir, name string) trust.Files {
 }
 
 // open returns nil where the agent is to do without TLS. A certificate that is
-// there and cannot be used is an error, whatever the mode: nobody is to go
+// there and cannot be used is an error, whatever the mode: no agent is to go
 // without TLS by accident.
 func (t TLS) open(stateDir, name string, logger *slog.Logger) (*trust.Source, error) {
 	files := t.FilesOf(stateDir, name)
@@ -137,7 +137,7 @@ func (o AgentOptions) checkListen(p proof) error {
 			"a certificate with `meridian cert issue %s`, or allow a network that reads and changes everything with --insecure", o.Listen, o.Name, o.Name)
 	}
 	o.Logger.Warn("the data plane listens beyond loopback without TLS: peers prove that they know the cell's key, "+
-		"but whoever is on the way can read and change what is sent", "listen", o.Listen)
+		"but a host on the way can read and change what is sent", "listen", o.Listen)
 	return nil
 }
 

@@ -203,7 +203,7 @@ func TestStrangersAreFewAndBrief(t *testing.T) {
 	}
 }
 
-// Where there is no TLS a network may be allowed, but nobody gets in who does
+// Where there is no TLS a network may be allowed, but no peer gets in that does
 // not know the cell's key.
 func TestInsecureStillAsksForTheKey(t *testing.T) {
 	var log bytes.Buffer
@@ -298,12 +298,12 @@ func TestDirectories(t *testing.T) {
 		says string
 	}{
 		"an agent":          {DirectoryOptions: DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "a"}},
-		"nobody":            {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "b"}, ErrNoCertificate, "`meridian cert issue b`"},
+		"a stranger":        {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "b"}, ErrNoCertificate, "`meridian cert issue b`"},
 		"an agent, TLS off": {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "a", TLS: TLS{Mode: TLSOff}}, ErrNoCertificate, "127.0.0.1 has TLS"},
 		"another cell's":    {DirectoryOptions{Endpoints: secured, StateDir: other, Name: "a"}, directory.ErrUnavailable, "no trusted CA"},
 		"beyond loopback":   {DirectoryOptions{Endpoints: []string{"http://192.0.2.1:2379"}, StateDir: dir, Name: "a"}, errAny, "beyond loopback"},
 		"not a URL":         {DirectoryOptions{Endpoints: []string{"http://[::1"}, StateDir: dir, Name: "a"}, directory.ErrInvalid, ""},
-		"socket, no TLS":    {DirectoryOptions{StateDir: other, Name: "nobody", TLS: TLS{Mode: TLSRequired}}, directory.ErrUnavailable, "directory.sock"},
+		"socket, no TLS":    {DirectoryOptions{StateDir: other, Name: "c", TLS: TLS{Mode: TLSRequired}}, directory.ErrUnavailable, "directory.sock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := OpenDirectory(t.Context(), c.DirectoryOptions)
@@ -350,7 +350,7 @@ func (l *lines) String() string {
 func (l *lines) contains(text string) bool { return strings.Contains(l.String(), text) }
 
 // Two agents of one machine with state directories of their own, and so with other
-// cell keys, are peers by their certificates: they go over tcp, and nobody is refused.
+// cell keys, are peers by their certificates: they go over tcp, and neither is refused.
 func TestTwoStateDirectoriesOnOneHost(t *testing.T) {
 	there, here := t.TempDir(), t.TempDir()
 	issueIn(t, there, trust.Request{Name: "far"})

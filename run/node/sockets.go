@@ -42,7 +42,7 @@ func socketDir(stateDir string) (string, error) {
 }
 
 // makeOwn makes a directory of this user's alone, or finds that it is one. In a
-// directory that others write to, somebody else may have taken the name.
+// directory that others write to, another user may have taken the name.
 func makeOwn(dir string) error {
 	if !filepath.IsAbs(dir) || len(dir) > maxSocketDir {
 		return fmt.Errorf("%s: a directory of sockets needs an absolute path of at most %d bytes", dir, maxSocketDir)
@@ -63,7 +63,7 @@ func makeOwn(dir string) error {
 	return nil
 }
 
-// sweep removes the sockets of agents that were killed. Whether somebody has a
+// sweep removes the sockets of agents that were killed. Whether a process has a
 // socket is asked with one of another type, which it never hears of.
 func sweep(dir string) {
 	sockets, _ := filepath.Glob(filepath.Join(dir, "*.sock")) // the pattern is good

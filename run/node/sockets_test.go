@@ -114,6 +114,6 @@ func TestSweep(t *testing.T) {
 	}
 	defer conn.Close()
 	if n, err := conn.Read(make([]byte, 2)); n != 1 || err != nil {
-		t.Errorf("somebody else called before: %d, %v", n, err)
+		t.Errorf("another connection came before: %d, %v", n, err)
 	}
 }

@@ -61,7 +61,7 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 		n.openTiers(o.Store, o.Logger)
 		owner.Tiers = n.tiers
 		owner.Pin = n.pinOwn
-		if o.Door != nil { // else nobody listens, as openPrefixes has it
+		if o.Door != nil { // else no engine uses it, as openPrefixes has it
 			owner.Prefixes = prefix.Reads
 		}
 	}
@@ -132,7 +132,7 @@ func (n *Agent) openTiers(o *Store, logger *slog.Logger) {
 }
 
 // tierTimeout is how long a tier has to write what waits when the agent ends; what is left
-// is computed again by whoever needs it.
+// is computed again by the engine that needs it.
 const tierTimeout = 3 * time.Second
 
 // closeTiers closes them. One that hangs must not keep the agent: what it runs ends with

@@ -73,7 +73,7 @@ func storeIsPinned(t *testing.T, refused bool) {
 		t.Fatal(err)
 	}
 	if process.Open() != 0 {
-		t.Error("a GPU is open that nobody lends anything of")
+		t.Error("a GPU is open of which no engine lends anything")
 	}
 	uuid, err := n.gpus.First()
 	if err != nil {

@@ -24,7 +24,7 @@ type Target struct {
 	Name string `json:"name"`
 	// Role is an engine's: prefill, decode or both.
 	Role string `json:"role,omitempty"`
-	// Host is the machine it runs on, "" where nobody says.
+	// Host is the machine it runs on, "" where its record does not say.
 	Host string `json:"host,omitempty"`
 	URL  string `json:"url"`
 	// Unreachable says why it cannot be scraped from here.
@@ -42,8 +42,8 @@ const (
 // targets/KIND/NAME. Engines are found by their own records.
 const targetPrefix = "targets/"
 
-// maxTargetText bounds each text of a target, which whoever can write to the
-// directory left there.
+// maxTargetText bounds each text of a target, which any writer of the directory
+// may have left there.
 const maxTargetText = 1 << 10
 
 func parseTarget(record directory.Record) (Target, error) {
@@ -115,7 +115,7 @@ func Targets(ctx context.Context, d directory.Directory) ([]Target, error) {
 	return targets, nil
 }
 
-// look notes a loopback address of another machine: here it is somebody else's.
+// look notes a loopback address of another machine: here it is another program's.
 func (t *Target) look(here string) {
 	u, err := url.Parse(t.URL)
 	if err != nil || !isLoopback(u.Hostname()) || t.Host == here || t.Host == "" {

@@ -125,7 +125,7 @@ func handOffSpans(r *handoff.Record, leg trust.Trace, agent string) []telemetry.
 }
 
 // traceID and spanID read what a gateway wrote; of what cannot be read, which is of
-// a file that somebody has changed, they are zeros.
+// a file that was changed by hand, they are zeros.
 func traceID(text string) (id [16]byte) {
 	if b, err := hex.DecodeString(text); err == nil && len(b) == len(id) {
 		copy(id[:], b)

@@ -41,7 +41,7 @@ func TestAskedLegs(t *testing.T) {
 	}
 }
 
-// A request that nobody sampled, or whose trace cannot be read, has no spans; times of
+// A request that was not sampled, or whose trace cannot be read, has no spans; times of
 // the others are those of the record.
 func TestRequestSpans(t *testing.T) {
 	began := time.Unix(100, 0)

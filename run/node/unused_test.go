@@ -16,7 +16,7 @@ func TestUnusedOfferIsNoWarning(t *testing.T) {
 		record handoff.Record
 		says   string
 	}{
-		{handoff.Record{OfStore: true, Unused: true, Problem: "handoff: cancelled"}, "level=DEBUG msg=\"an offer was given back before anybody took it\""},
+		{handoff.Record{OfStore: true, Unused: true, Problem: "handoff: cancelled"}, "level=DEBUG msg=\"an offer was given back before it was taken\""},
 		{handoff.Record{OfStore: true, Problem: "handoff: cancelled"}, "level=WARN msg=\"hand-off ended\""},
 		{handoff.Record{}, "level=INFO msg=\"hand-off ended\""},
 	} {
