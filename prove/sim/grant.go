@@ -70,7 +70,7 @@ func (p *process) grantFor(owner *process, op fabric.Op, pieces []piece, flaw er
 	case errors.Is(flaw, fabric.ErrGrantPeer) && w.work.IntN(2) == 0:
 		o.Incarnation = drawID(w.work)
 	case errors.Is(flaw, fabric.ErrGrantPeer):
-		o.Peer = "another-peer"
+		o.Peer = "a-third-agent"
 	case errors.Is(flaw, fabric.ErrGrantOp):
 		o.Op = fabric.Read + fabric.Write - op
 	case errors.Is(flaw, fabric.ErrGrantSpans):
