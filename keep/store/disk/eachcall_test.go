@@ -121,6 +121,9 @@ func TestEachCallFails(t *testing.T) {
 		}
 	}
 	for number, call := range calls {
+		if call == "read" && number > 20 && number%8 != 0 { // Gets are all alike; those of the scan come first
+			continue
+		}
 		for _, broken := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d-%s-on=%t", number+1, call, broken), func(t *testing.T) { withFailing(t, number+1, broken) })
 		}
