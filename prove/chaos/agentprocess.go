@@ -61,7 +61,7 @@ func StartIn(t testing.TB, s Setup, namespaces uintptr) *AgentProcess {
 
 // call gives an order, and waits for what becomes of it.
 func (p *AgentProcess) call(method string, argument, reply any) error {
-	call := p.orders.Go("Player."+method, argument, reply, make(chan *rpc.Call, 1))
+	call := p.orders.Go(serverName+"."+method, argument, reply, make(chan *rpc.Call, 1))
 	select {
 	case <-call.Done:
 		return call.Error

@@ -43,7 +43,10 @@ type Setup struct {
 // setup is where the environment holds a Setup.
 const setup = "MERIDIAN_CHAOS_SETUP"
 
-// agentServer is the inside of a puppet; its methods are the orders.
+// serverName is what the calls of an agentServer begin with.
+const serverName = "Agent"
+
+// agentServer is the inside of an agent's process; its methods are the calls.
 type agentServer struct {
 	agent     *agent.Agent
 	directory directory.Directory
@@ -57,8 +60,8 @@ type agentServer struct {
 	transfers map[kv.ID]*agent.Transfer
 }
 
-// play opens an agent and carries out orders until the input ends, which is how
-// a puppet is told to leave.
+// play opens an agent and carries out calls until the input ends, which is how the process
+// is told to leave.
 func play() error {
 	var s Setup
 	if err := json.Unmarshal([]byte(os.Getenv(setup)), &s); err != nil {
@@ -69,7 +72,7 @@ func play() error {
 		return err
 	}
 	orders := rpc.NewServer()
-	if err := orders.Register(p); err != nil {
+	if err := orders.RegisterName(serverName, p); err != nil {
 		return err
 	}
 	orders.ServeCodec(jsonrpc.NewServerCodec(struct {
