@@ -92,6 +92,6 @@ func (c *keyChain) next(parent Hash, tokens []uint32) BlockKey {
 }
 
 // KeptTenants begins the names of the object cache's tenants whose objects are caches that
-// engines let be kept. What is there an engine takes for what it says it is, so nobody
+// engines let be kept. What is there an engine takes for what it says it is, so no client
 // else may write it.
 const KeptTenants = "kv-"

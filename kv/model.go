@@ -9,7 +9,7 @@ import (
 
 // models is the shapes that models' published config.json files name. DeepSeek
 // keeps a latent of 512 and a shared rotary part of 64; the indexer of V3.2
-// keeps 128 bytes in fp8 and one fp32 scale. "tiny" is nobody's: four layers for
+// keeps 128 bytes in fp8 and one fp32 scale. "tiny" is no published model: four layers for
 // trials.
 var models = []struct {
 	name     string

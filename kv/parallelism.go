@@ -108,7 +108,7 @@ func (p Parallelism) Layers(pp int) (first, end int) {
 // Heads returns the KV heads [first, end) that tensor rank tp holds of a layer
 // with kvHeads heads. There is no divisibility rule: with fewer ranks than
 // heads their shares differ by at most one; with more, neighbours hold copies
-// of the same head. Every head is held by someone.
+// of the same head. Every head is held by some rank.
 func (p Parallelism) Heads(tp, kvHeads int) (first, end int) {
 	first = tp * kvHeads / p.TP
 	return first, max(first+1, (tp+1)*kvHeads/p.TP)

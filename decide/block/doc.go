@@ -32,5 +32,5 @@
 // first; use, and the copy that lets a block go, put it at the end.
 //
 // A transfer may touch a block that is copied out or brought in: it neither
-// leaves nor becomes vacant before CopiedOut or Arrived, whoever released it.
+// leaves nor becomes vacant before CopiedOut or Arrived, whichever request released it.
 package block

@@ -13,7 +13,7 @@ type hold struct {
 	// Neighbours in the request's list, oldest first, and in the block's.
 	older, newer uint32
 	next, prev   uint32
-	// ahead is the slot of a hold that is some older: whoever follows the list
+	// ahead is the slot of a hold that is some older: who walks along the list
 	// reads it early, so that memory has it in time. It may be any slot.
 	ahead uint32
 	tier  kv.Tier

@@ -22,7 +22,7 @@ const (
 )
 
 var reasonNames = [...]string{
-	Unused: "nobody held it", HolderFinished: "its requests had finished", CopyElsewhere: "a copy is elsewhere",
+	Unused: "no request held it", HolderFinished: "its requests had finished", CopyElsewhere: "a copy is elsewhere",
 	Recompute: "policy chose to recompute it",
 }
 

@@ -37,7 +37,7 @@ func (e *EAT) Add(nats, alpha float64) {
 func (e *EAT) Warm(alpha float64) bool { return e.Values > WarmUp(alpha) }
 
 // MinAlpha is the least weight: with less, an EAT would warm up for longer than
-// anybody thinks.
+// any model thinks.
 const MinAlpha = 0.001
 
 // WarmUp is how many values only warm an EAT up.

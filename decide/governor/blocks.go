@@ -249,7 +249,7 @@ func (g *Governor) away(s *sequence, r *policy.Request) {
 }
 
 // evictDue frees blocks of finished thoughts that should not wait for pressure. Who waits
-// and held a block that went in this step is away from now on, whoever it went for.
+// and held a block that went in this step is away from now on, whichever request it went for.
 func (g *Governor) evictDue() {
 	if g.blocks == nil {
 		return
@@ -273,8 +273,8 @@ func (g *Governor) evictDue() {
 // recalled has a sequence's blocks back, or gives them up.
 func (g *Governor) recalled(c *Recalled) error {
 	s := g.byNumber[c.Sequence]
-	if s == nil || g.request(s).State != policy.Recalling && g.request(s).State != policy.Away { // an engine that waits for nobody brings it back unasked
-		return fmt.Errorf("%w: blocks of sequence %d are back, which nobody recalled", ErrContradiction, c.Sequence)
+	if s == nil || g.request(s).State != policy.Recalling && g.request(s).State != policy.Away { // an engine that no longer waits for the governor brings it back unasked
+		return fmt.Errorf("%w: blocks of sequence %d are back, which the governor did not recall", ErrContradiction, c.Sequence)
 	}
 	r := g.request(s)
 	if !c.Whole {

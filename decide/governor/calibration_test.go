@@ -13,7 +13,7 @@ func TestCalibration(t *testing.T) {
 		t.Errorf("nothing was measured, and copies are not tried: %+v, %d ahead", got, c.Ahead(4))
 	}
 	for range 3 {
-		c.Stepped(10*policy.Millisecond, &Work{Tokens: 8, Sequences: 8})    // everybody decodes
+		c.Stepped(10*policy.Millisecond, &Work{Tokens: 8, Sequences: 8})    // all decode
 		c.Stepped(20*policy.Millisecond, &Work{Tokens: 1008, Sequences: 8}) // 1,000 tokens of a prompt
 	}
 	c.CopiedOut(policy.Millisecond, 10)

@@ -102,7 +102,7 @@ func TestWhoSharesWhatLeavesIsAwayToo(t *testing.T) {
 	}
 }
 
-// An engine that waits for nobody any more has brought a sequence back without being asked:
+// An engine that no longer waits for the governor has brought a sequence back without being asked:
 // it is back all the same.
 func TestBackUnasked(t *testing.T) {
 	p := &scripted{}

@@ -84,12 +84,12 @@ func TestFreeTokensAreUpToTheKnee(t *testing.T) {
 	}
 }
 
-// Where every token costs its part none is free, and what nobody measured is not
+// Where every token costs its part none is free, and what was not measured is not
 // known.
 func TestNoFreeTokens(t *testing.T) {
 	calibration := Calibration{BlockTokens: 16}
 	if free := calibration.Costs(30).FreeTokens; free != 0 {
-		t.Errorf("%d tokens are free, and nobody measured", free)
+		t.Errorf("%d tokens are free, and no step was measured", free)
 	}
 	straight := machine{read: 0, perToken: 100e3, context: 68, pair: 3.5}
 	serve(&calibration, straight, 5_000, func() float64 { return 1 })

@@ -1,6 +1,6 @@
 // Package governor decides for one engine: facts of its steps go in, decisions
 // come out. It puts together what phase, entropy, block and policy know, has no
-// clock and calls nobody; what it wants to be done, the copies among it, is
+// clock and makes no calls; what it wants to be done, the copies among it, is
 // returned.
 //
 //	facts of a step                                             decision
@@ -11,7 +11,7 @@
 //	  times ──────────────► Calibration ───────────────┘ costs
 //
 // The deciding parts stand by themselves: a Thought and a Calibration can be fed
-// by whoever knows phases and times without a stream of tokens, as replay does. A
+// by a caller that knows phases and times without a stream of tokens, as replay does. A
 // commit may say its phase instead of its tokens; everything behind is the same
 // code.
 //

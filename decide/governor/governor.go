@@ -27,7 +27,7 @@ type Options struct {
 	// Texts returns what a token stands for: where clauses and paragraphs end.
 	// Without it every token is a boundary and no context is forked.
 	Texts func(id uint32) []byte
-	// Follows: thoughts are ended by others, if by anybody. They are followed, and none is
+	// Follows: if thoughts are ended, others end them. They are followed, and none is
 	// ended by a decision.
 	Follows bool
 	// Forks: the engine can fork a context for EAT.

@@ -32,7 +32,7 @@ func thinker(t testing.TB) *phase.Model {
 	return m
 }
 
-// scripted is a policy that runs everybody who can, and does what a test says.
+// scripted is a policy that runs every request that can, and does what a test says.
 type scripted struct {
 	victims []policy.Victim
 	recall  []int32
@@ -407,7 +407,7 @@ func TestCarry(t *testing.T) {
 		t.Errorf("the budget stayed behind: %+v", d.Force)
 	}
 	if _, known = here.Carry(9); known {
-		t.Error("nobody's")
+		t.Error("a sequence that never was has a budget")
 	}
 }
 

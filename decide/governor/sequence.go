@@ -219,7 +219,7 @@ func (g *Governor) listen(s *sequence, think int32, id uint32, entropies []float
 func (g *Governor) forked(f *Fork) error {
 	s := g.byNumber[f.Sequence]
 	if s == nil || !s.forking {
-		return fmt.Errorf("%w: sequence %d was forked, and nobody asked for it", ErrContradiction, f.Sequence)
+		return fmt.Errorf("%w: sequence %d was forked, and the governor did not ask for it", ErrContradiction, f.Sequence)
 	}
 	s.forking = false
 	if r := g.request(s); r.Phase == kv.Think {

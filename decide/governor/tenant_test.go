@@ -28,7 +28,7 @@ func TestTenantsThatComeBack(t *testing.T) {
 			t.Errorf("tenant %d has %d requests here", i, tenant.Here)
 		}
 	}
-	// Nobody is here whom it could be held against.
+	// No other tenant is here that it could be held against.
 	step(t, g, of(3, 0))
 	if got := g.snapshot.Tenants[0]; got.Served != 0 || got.Here != 1 {
 		t.Errorf("%+v", got)

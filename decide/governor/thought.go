@@ -7,7 +7,7 @@ import (
 )
 
 // Thought is one thought, from its first token until something ends it: the
-// budget, what estimators say of it, and whether anybody measured.
+// budget, what estimators say of it, and whether any of them measured.
 type Thought struct {
 	budget *Budget
 	// limit is the longest that it may be.

@@ -22,7 +22,7 @@ type world struct {
 	sealed   map[block.ID]bool // as the table has it: full, and free or held
 	live     map[phase.Sequence]*job
 	copies   []Copied
-	copying  map[block.ID]bool // true: nobody holds it any more, and it waits
+	copying  map[block.ID]bool // true: no job holds it any more, and it waits
 	recalls  []Recalled
 	facts    Facts
 	step     int
@@ -77,7 +77,7 @@ func (w *world) arrive(j *job) {
 	w.facts.Arrivals = append(w.facts.Arrivals, Arrival{Sequence: j.number, At: w.now(), PromptTokens: int32(j.prompt), Tenant: int32(j.number % 2)})
 }
 
-// back is a block that may be used again, which nobody has and which is not back.
+// back is a block that may be used again, which no job has and which is not back.
 func (w *world) back(b block.ID) {
 	for _, j := range w.live {
 		if slices.Contains(w.free, b) || slices.Contains(j.blocks, b) {
@@ -282,7 +282,7 @@ func (w *world) turn() {
 }
 
 // Whatever the memory, the policy and the fabric do, nothing that an honest engine
-// says contradicts itself, everybody ends, and nobody holds anything then.
+// says contradicts itself, every sequence ends, and then no block is held.
 func TestHonestEngine(t *testing.T) {
 	for _, name := range policy.Names() {
 		t.Run(name, func(t *testing.T) { rapid.Check(t, func(rt *rapid.T) { honest(t, rt, name) }) })

@@ -258,7 +258,7 @@ func TestMachineProperties(t *testing.T) {
 			t.Fatalf("a thought: %v, but %v", thought, events)
 		}
 		if (prompt.NoThink || !model.Thinks()) && len(events) != 1 {
-			t.Fatalf("nobody was to think: %v", events)
+			t.Fatalf("thinking was off: %v", events)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func TestMap(t *testing.T) {
 	}
 }
 
-// The place of one that ended is nobody's, whatever number it had.
+// The place of a sequence that ended is free, whatever number it had.
 func TestEndedSequenceIsUnknown(t *testing.T) {
 	m := NewMap(model(t, single))
 	for s := range Sequence(3) {
@@ -135,7 +135,7 @@ func TestMapResumes(t *testing.T) {
 	}
 }
 
-// Nobody is within a message of a thought that has not begun.
+// No sequence is within a message of a thought that has not begun.
 func TestResumeRefusesAThoughtBeforeItBegan(t *testing.T) {
 	m := model(t, harmony)
 	machine := m.Begin(Prompt{})

@@ -22,7 +22,7 @@ func TestUneven(t *testing.T) {
 	}{
 		{0, 9, 1, false, "it has just begun"},
 		{unevenFor - 1, 9, 1, false, "it is short"},
-		{unevenFor, 2, 8, true, "it lasts, whoever has more"},
+		{unevenFor, 2, 8, true, "it lasts, whichever has more"},
 		{unevenFor + balanceEvery - 1, 2, 8, false, "it was just said"},
 		{unevenFor + balanceEvery, 2, 8, true, "it lasts on"},
 		{unevenFor + 1, 5, 4, false, "it is over"},

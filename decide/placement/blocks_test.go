@@ -34,7 +34,7 @@ func TestBlocksFollowAnEngine(t *testing.T) {
 	}
 	for _, other := range []Scope{{Adapter: "a"}, {Salt: "a"}} {
 		if got := held(other); got != 0 {
-			t.Errorf("%+v finds %d of somebody else's blocks", other, got)
+			t.Errorf("%+v finds %d blocks of another scope", other, got)
 		}
 	}
 	b.Remove([]uint64{13}, "GPU", 0)

@@ -1,7 +1,7 @@
 package placement
 
 // Move says where a request that runs at from goes on better, and why. Where it must leave
-// (leaves), anybody is better; else another engine must have less to do, by margin running
+// (leaves), any engine is better; else another engine must have less to do, by margin running
 // requests and at least one, than from has beside this one: then it never moves back for the
 // same reason. Engines that are full take no request. What engines hold of the prompt does not count, as the cache comes with the
 // request. ok is false where it stays.
@@ -40,7 +40,7 @@ func MoveToRoom(engines []Engine, from string, r Request, o Options) (to string,
 	return Move(room, from, r, o, true, 0)
 }
 
-// load is what an engine has to do, in tokens, whoever asks.
+// load is what an engine has to do, in tokens, whichever request asks.
 func (o Options) load(e *Engine) int { return e.Waiting + e.Running*o.running() }
 
 func (o Options) running() int { return max(o.RunningTokens, 1) }

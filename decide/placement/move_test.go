@@ -16,8 +16,8 @@ func TestMove(t *testing.T) {
 		margin  int
 		want    string
 	}{
-		"nobody else":           {[]Engine{d("a", 9)}, false, 1, ""},
-		"nobody else, it must":  {[]Engine{d("a", 9)}, true, 1, ""},
+		"no other":              {[]Engine{d("a", 9)}, false, 1, ""},
+		"no other, it must":     {[]Engine{d("a", 9)}, true, 1, ""},
 		"as busy":               {[]Engine{d("a", 2), d("b", 2)}, false, 1, ""},
 		"would only change":     {[]Engine{d("a", 2), d("b", 1)}, false, 1, ""},
 		"less to do":            {[]Engine{d("a", 2), d("b", 0)}, false, 1, "b"},
@@ -60,7 +60,7 @@ func TestMoveToRoom(t *testing.T) {
 	}
 }
 
-// Whoever moved by choice does not move back, whatever else there is.
+// A request that moved by choice does not move back, whatever else there is.
 func TestMoveIsNotUndone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := usual

@@ -15,8 +15,8 @@ func TestPhasesOfRequests(t *testing.T) {
 	}{
 		"a thought":                 {[]Engine{d("a", Answer, 0), d("t", Think, 3)}, Think, "t", ForPhase},
 		"an answer":                 {[]Engine{d("a", Answer, 3), d("t", Think, 0)}, Answer, "a", ForPhase},
-		"nobody knows":              {[]Engine{d("a", Answer, 3), d("t", Think, 0)}, 0, "t", LeastLoaded},
-		"whoever does both":         {[]Engine{d("b", 0, 3), d("t", Think, 0)}, Answer, "b", ForPhase},
+		"not known":                 {[]Engine{d("a", Answer, 3), d("t", Think, 0)}, 0, "t", LeastLoaded},
+		"one does both":             {[]Engine{d("b", 0, 3), d("t", Think, 0)}, Answer, "b", ForPhase},
 		"both, said so":             {[]Engine{d("b", Think|Answer, 3), d("t", Think, 0)}, Answer, "b", ForPhase},
 		"all do both":               {[]Engine{d("a", 0, 3), d("b", 0, 0)}, Answer, "b", LeastLoaded},
 		"the one for it is busy":    {[]Engine{d("a", Answer, offPhase+1), d("t", Think, 0)}, Answer, "t", LeastLoaded},

@@ -211,7 +211,7 @@ func (o Options) lacks(e *Engine, r Request) (computes, fetches int) {
 	return r.Tokens - held - fetches, fetches
 }
 
-// cost is in tokens. Of what comes, nobody says how much is computed already: half of it,
+// cost is in tokens. Of what comes, no engine says how much is computed already: half of it,
 // about.
 func (o Options) cost(e *Engine, role Role, r Request) float64 {
 	work := float64(e.Waiting)

@@ -33,11 +33,11 @@ func TestChoose(t *testing.T) {
 		"least loaded":      {[]Engine{p("p0", 5000, 0), p("p1", 10, 0), d("d0", 9, 0), d("d1", 2, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d1 (least loaded)"},
 		"prefix":            {[]Engine{p("p0", 100, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p0 (prefix 768/1000), decode=d0 (the only one)"},
 		"prefix, but busy":  {[]Engine{p("p0", 5000, 768), p("p1", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=p1 (least loaded), decode=d0 (the only one)"},
-		"nobody prefills":   {[]Engine{d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=none (no prefill engine), decode=d0 (the only one)"},
+		"none prefills":     {[]Engine{d("d0", 0, 0)}, Request{Tokens: 1000}, "prefill=none (no prefill engine), decode=d0 (the only one)"},
 		"one for both":      {[]Engine{b("b0", 0)}, Request{Tokens: 1000}, "prefill=none (the decode engine is the best for it), decode=b0 (the only one)"},
 		"several answers":   {[]Engine{p("p0", 0, 0), d("d0", 0, 0)}, Request{Tokens: 1000, Whole: true}, "prefill=none (several answers at once), decode=d0 (the only one)"},
 		"not the doubtful":  {[]Engine{doubtful(d("d0", 0, 0)), d("d1", 50, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (the only one)"},
-		"only the doubtful": {[]Engine{doubtful(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (failed lately, nobody else is there)"},
+		"only the doubtful": {[]Engine{doubtful(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (failed lately, no other is there)"},
 		"not the full":      {[]Engine{full(d("d0", 0, 0)), d("d1", 50, 0)}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d1 (the only one)"},
 		"only the full":     {[]Engine{p("p0", 0, 0), full(d("d0", 0, 0))}, Request{Tokens: 1}, "prefill=none (short, 1 tokens), decode=d0 (full lately, no other is there)"},
 		"full, not in doubt": {

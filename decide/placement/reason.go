@@ -55,7 +55,7 @@ func (r Reason) String() string {
 	case DecodeIsBest:
 		return "the decode engine is the best for it"
 	case FailedLately:
-		return "failed lately, nobody else is there"
+		return "failed lately, no other is there"
 	case OnlyOne:
 		return "the only one"
 	case HoldsPrefix:

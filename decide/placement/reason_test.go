@@ -10,7 +10,7 @@ func TestReasonsForPeople(t *testing.T) {
 		"cached, 700 of 768 tokens":            {Kind: Cached, Tokens: 768, Held: 700},
 		"no prefill engine":                    {Kind: NoPrefillEngine},
 		"the decode engine is the best for it": {Kind: DecodeIsBest},
-		"failed lately, nobody else is there":  {Kind: FailedLately},
+		"failed lately, no other is there":     {Kind: FailedLately},
 		"the only one":                         {Kind: OnlyOne},
 		"prefix 512/768":                       {Kind: HoldsPrefix, Tokens: 768, Held: 512},
 		"prefix 768/768 by its events":         {Kind: HoldsPrefix, Tokens: 768, Held: 800, Told: true},

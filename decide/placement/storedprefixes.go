@@ -2,7 +2,7 @@ package placement
 
 // StoredPrefixes is which prompts the cell's object cache keeps, as far as the one who places
 // requests can know: those that engines which share it have computed, unless one of
-// them looked for a prompt lately and found less. Nobody tells what is evicted, so it
+// them looked for a prompt lately and found less. Owners do not tell what they evict, so it
 // is a belief: it ends a while after its last use, and engines' answers correct it. It
 // is bounded, and for one goroutine at a time.
 type StoredPrefixes struct {

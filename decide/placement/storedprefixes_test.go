@@ -52,7 +52,7 @@ func TestKeptIsBelieved(t *testing.T) {
 	held(p, 2*minute, 0)
 
 	held(hashes(8, 1), 62*minute, 8)
-	held(p, 63*minute, 0) // nobody has used it for an hour
+	held(p, 63*minute, 0) // unused for an hour
 	k.Note(p, after(63*minute))
 	k.Forget()
 	held(p, 63*minute, 0)

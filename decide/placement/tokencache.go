@@ -73,7 +73,7 @@ func (l *TokenCache) Recall(p Prefix) (tokens []uint32, whole bool) {
 	}
 	for i := len(p.Hashes) - 1; i >= 0; i-- {
 		if entry := l.byHash[p.Hashes[i]]; entry != nil {
-			// Whoever sends texts can make two hashes equal; then they have less in common.
+			// A client can send texts that make two hashes equal; then they have less in common.
 			common := min((i+1)*textChunk, entry.prefix.Bytes)
 			return entry.tokens[:len(entry.tokens)*common/entry.prefix.Bytes], false
 		}

@@ -24,7 +24,7 @@ func TestLexicon(t *testing.T) {
 	text := bytes.Repeat([]byte("abcdefgh"), 128) // 1024 bytes
 	p, _ := OfText("m", text)
 	if tokens, _ := l.Recall(p); tokens != nil {
-		t.Errorf("%d tokens of a text that nobody has seen", len(tokens))
+		t.Errorf("%d tokens of a text that was never learnt", len(tokens))
 	}
 	l.Learn(p, tokenized(text))
 	if tokens, whole := l.Recall(p); !whole || !slices.Equal(tokens, tokenized(text)) {
@@ -105,7 +105,7 @@ func TestLexiconTakesWhatItSays(t *testing.T) {
 	}
 }
 
-// Two hashes that are equal by somebody's design take nothing down.
+// Two hashes that are equal by a client's design take nothing down.
 func TestLexiconSurvivesEqualHashes(t *testing.T) {
 	l := NewLexicon(1 << 20)
 	short, _ := OfText("m", bytes.Repeat([]byte("a"), textChunk))

@@ -79,7 +79,7 @@ const drainSteps = 256
 
 // cut makes prompts so short that they cost those who think nothing. Where
 // prompts are what holds everything up, they get more; and where most of those
-// who decode are read, nobody reads faster for it, and the prompts' own first
+// who decode are read, no reader reads faster for it, and the prompts' own first
 // tokens are what people wait for.
 func (t *draft) cut() {
 	s := t.s

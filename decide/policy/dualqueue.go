@@ -10,7 +10,7 @@ import "meridian/kv"
 // A sixteenth of a step's seats and tokens is kept for thoughts whatever the
 // answers want. Of thoughts that hold blocks those that were left out longest
 // go first, so with n of them each is served once in n ÷ (seats ÷ 16) steps,
-// rounded up, unless it lacks a block. And nobody is admitted before one that
+// rounded up, unless it lacks a block. And no request is admitted before one that
 // came earlier, so one that waits for blocks waits no longer than those who
 // hold them run.
 type DualQueue struct {

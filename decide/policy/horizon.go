@@ -25,7 +25,7 @@ func (h *horizon) at(t Instant) {
 func (h *horizon) since(r *Request) Instant { return h.now - max(r.LastServed, r.Arrived) }
 
 // limit makes the decision hold no longer than the classes that it stands on.
-// Where everybody takes part they do not matter.
+// Where every request takes part they do not matter.
 func (h *horizon) limit(k *ranking) {
 	if !k.contended {
 		return

@@ -11,7 +11,7 @@ import "meridian/kv"
 //     blocks up is copied out rather than computed anew where that is cheaper;
 //   - prompts are cut so that they cost those who think nothing. A step of few
 //     tokens waits for the weights; until it computes FreeTokens more, it takes no
-//     longer. A prompt in such pieces is slower by itself, and everybody else
+//     longer. A prompt in such pieces is slower by itself, and all others are
 //     faster: over an hour at full load that is worth more than any order. Where
 //     most of those who decode are read, steps may take as long as StepBudget,
 //     which is still faster than people read, and prompts are through sooner;

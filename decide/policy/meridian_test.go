@@ -31,7 +31,7 @@ func TestMeridianServesAnswersThenThoughtsThenNewcomers(t *testing.T) {
 	if got, want := decide(t, w, p), "run[{2 1} {0 1} {1 80} {3 18}]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	// Nobody decodes: nobody is in a hurry.
+	// None decodes: none is in a hurry.
 	w.s.Costs.FreeTokens, w.s.Requests = 40, w.s.Requests[3:]
 	if got, want := decide(t, w, p), "run[{0 80}]"; got != want {
 		t.Errorf("%s, want %s", got, want)
@@ -49,7 +49,7 @@ func TestMeridianBackfills(t *testing.T) {
 		t.Errorf("one that does not fit: %s, want %s", got, want)
 	}
 	w.s.Requests = w.s.Requests[:2]
-	// Nobody else is there; but one that came now could go first only that long.
+	// No other is there; but one that came now could go first only that long.
 	if got, until := decide(t, w, p), w.s.Requests[1].Arrived+Second; got != "run[{0 1}]" || w.d.Until != until {
 		t.Errorf("one that does not fit, alone: %s until %d, want %d", got, w.d.Until, until)
 	}

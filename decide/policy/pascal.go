@@ -22,12 +22,12 @@ import (
 //     27 s without that; one engine has nowhere to send them;
 //   - the paper's pacer is not published in detail: here answers whose reader has
 //     less than a second left go before those that go round;
-//   - PreemptMaxFraction bounds who loses blocks in one step, and nobody loses
+//   - PreemptMaxFraction bounds who loses blocks in one step, and no request loses
 //     them again before it has found the tokens it is owed, as with all our
 //     policies;
 //   - victims are copied out where that is cheaper than to compute them anew;
 //   - who has not been served for Patience goes before all, and so does who came
-//     back, until it has found the tokens it is owed. So nobody waits longer than
+//     back, until it has found the tokens it is owed. So no request waits longer than
 //     that and than those who are overdue already take.
 type Pascal struct {
 	ranking

@@ -64,7 +64,7 @@ func drawArrival(t *rapid.T, w *world, id int) {
 }
 
 // Under arrivals that never pause no limit is exceeded; once they end,
-// everybody ends: no livelock.
+// every request ends: no livelock.
 func TestLimitsHoldAndEverybodyEnds(t *testing.T) {
 	every(t, func(t *rapid.T, p Policy) {
 		w := drawWorld(t)

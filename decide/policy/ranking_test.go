@@ -107,7 +107,7 @@ func TestPascalReasonsFirst(t *testing.T) {
 }
 
 // Those who take turns go round: a turn is ten tokens long, and the next is of
-// one that nobody was left out longer than, whoever came first and however many
+// the one that was left out longest, whichever came first and however many
 // turns each has had.
 func TestPascalGoesRound(t *testing.T) {
 	w := newWorld(Limits{Tokens: 100, Sequences: 2, BlockTokens: 4, Blocks: 9000, PreemptMaxFraction: 0.1}, 1)

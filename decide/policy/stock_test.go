@@ -82,7 +82,7 @@ func TestStockSteps(t *testing.T) {
 	}
 }
 
-// With ChunkFree prompts get what is free beside those who decode, and nobody
+// With ChunkFree prompts get what is free beside those who decode, and no request
 // loses its blocks because a prompt has no tokens left.
 func TestChunkFree(t *testing.T) {
 	for _, name := range []string{"stock", "static-budget", "pascal"} {

@@ -2,7 +2,7 @@ package policy
 
 import "testing"
 
-// Who was away comes back as the least served of those that stayed, and nobody
+// Who was away comes back as the least served of those that stayed, and no other
 // is set back.
 func TestJoinLiftsWhoWasAway(t *testing.T) {
 	tenants := Join(Join(nil, 2), 1)

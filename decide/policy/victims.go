@@ -7,7 +7,7 @@ package policy
 //
 // A class gives nothing to itself but to the earlier ones that go on, so of the
 // class that is being served the last in order goes first. Requests ask in
-// order: whoever is not behind the one that asks now is not behind the next one
+// order: who is not behind the one that asks now is not behind the next one
 // either, and leaves the line at its end. So a step looks for victims once, and
 // not once for each who asks.
 type victims struct {

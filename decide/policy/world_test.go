@@ -79,7 +79,7 @@ func (w *world) check(bounded bool) error {
 			lost++
 		case Offload:
 			if w.s.Costs.CopiedBlock == 0 {
-				return fmt.Errorf("victim %d is copied out, which nobody can", v.Request)
+				return fmt.Errorf("victim %d is copied out, where nothing can be copied", v.Request)
 			}
 			free += r.Copied
 			lost++
