@@ -281,7 +281,7 @@ func TestUnansweredCalls(t *testing.T) {
 	d := openScripted(t, s, directory.Options{CallTimeout: 20 * time.Millisecond})
 	_, err := d.Get(t.Context(), "a")
 	if !errors.Is(err, directory.ErrUnavailable) || !strings.Contains(err.Error(), "no answer within 20ms") {
-		t.Errorf("a call that nobody answers: %v", err)
+		t.Errorf("a call that is not answered: %v", err)
 	}
 	<-entered
 

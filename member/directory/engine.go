@@ -40,7 +40,7 @@ const (
 	maxCount = 1 << 30
 )
 
-// ParseEngineRecord reads an engine's record as whoever can write to the directory
+// ParseEngineRecord reads an engine's record as any client that can write to the directory
 // left it: what it returns has a name that is its key's, texts of bounded length
 // and counts that can be multiplied.
 func ParseEngineRecord(record Record) (EngineRecord, error) {

@@ -13,7 +13,7 @@ const (
 	// Resync: Records is all there is under the prefix; what is not in it is gone.
 	Resync
 	// Unavailable: the directory cannot be reached, for the reason in Err.
-	// What is known stays; nobody is dead for it.
+	// What is known stays; no member is dead for it.
 	Unavailable
 	// Available: the directory is back. It carries Records as a Resync does.
 	Available

@@ -24,7 +24,7 @@ type ExpiryPolicy uint8
 
 const (
 	// Restore takes a new lease and puts the records back as they were: for
-	// records that say "I am here". Where somebody took a key meanwhile, the
+	// records that say "I am here". Where another took a key meanwhile, the
 	// lease is Lost and nothing is put back.
 	Restore ExpiryPolicy = iota
 	// Surrender gives up: for records that say "I alone may".
@@ -190,7 +190,7 @@ func (l *Lease) Revoke(ctx context.Context) error {
 	return l.directory.fault(ctx, "revoke", "", err)
 }
 
-// finish ends the lease once, whoever comes first.
+// finish ends the lease once; the first caller does.
 func (l *Lease) finish(state LeaseState, err error) (id LeaseID, wasHeld bool) {
 	l.directory.mu.Lock()
 	delete(l.directory.leases, l)
@@ -303,7 +303,7 @@ func (l *Lease) putBackOne(ctx context.Context, key string) error {
 	case errors.Is(err, ErrExists):
 		return &Error{
 			Op: "restore", Key: key, Err: Because(ErrLeaseLost, err),
-			Hint: "somebody took the key while this owner was cut off; a new start takes a new incarnation",
+			Hint: "another owner took the key while this owner was cut off; a new start takes a new incarnation",
 		}
 	case errors.Is(err, ErrLeaseLost):
 		return errExpiredAgain // not ErrLeaseLost: the next renewal starts over

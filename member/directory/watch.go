@@ -15,7 +15,7 @@ const (
 // errBehind ends a stream whose consumer does not keep up.
 var errBehind = errors.New("the consumer is behind")
 
-// Watch is an open watch. A consumer that falls behind holds up nobody: its
+// Watch is an open watch. A consumer that falls behind holds up no other: its
 // queue fills, its stream ends, and when it has caught up the watch goes on
 // from there, with a Resync only where the directory has forgotten meanwhile.
 type Watch struct {

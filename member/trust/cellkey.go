@@ -29,7 +29,7 @@ type Purpose string
 const (
 	ForTickets     Purpose = "tickets"
 	ForGatewayLegs Purpose = "gateway legs"
-	// ForRealms names a key to whoever has the same, and says nothing of it.
+	// ForRealms names a key to holders of the same key, and says nothing of it.
 	ForRealms Purpose = "realms"
 )
 
@@ -78,7 +78,7 @@ func parseCellKey(data []byte) (CellKey, error) {
 		return CellKey{}, because(ErrFile, "not all of it are hex digits")
 	}
 	if secret == ([keyBytes]byte{}) {
-		return CellKey{}, because(ErrFile, "it is all zeros, which anybody can guess")
+		return CellKey{}, because(ErrFile, "it is all zeros, which is easily guessed")
 	}
 	return CellKey{&secret}, nil
 }

@@ -24,8 +24,8 @@ func startEtcd(t *testing.T, f trust.Files) string {
 	t.Helper()
 	c := embed.NewConfig()
 	c.Name, c.Dir = "external", t.TempDir()
-	nobody := url.URL{Scheme: "http", Host: "localhost:0"}
-	c.ListenPeerUrls, c.AdvertisePeerUrls, c.InitialCluster = nil, []url.URL{nobody}, "external="+nobody.String()
+	noPeers := url.URL{Scheme: "http", Host: "localhost:0"}
+	c.ListenPeerUrls, c.AdvertisePeerUrls, c.InitialCluster = nil, []url.URL{noPeers}, "external="+noPeers.String()
 	listen := url.URL{Scheme: "https", Host: "127.0.0.1:0"}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{listen}, []url.URL{listen}
 	c.EnableGRPCGateway = false
@@ -119,7 +119,7 @@ func TestDirectoryWithTLS(t *testing.T) {
 	}{
 		"another host": {a.HostClient("localhost"), "it is for [127.0.0.1], not for [localhost]"},
 		"other CA":     {other.open(trust.Options{Files: other.issue(trust.Request{Name: "a"})}).HostClient("127.0.0.1"), trust.ErrAuthority.Error()},
-		"nobody":       {&tls.Config{InsecureSkipVerify: true}, ""}, // it may find the door shut before it hears why
+		"unproven":     {&tls.Config{InsecureSkipVerify: true}, ""}, // it may find the door shut before it hears why
 	} {
 		if err := put(t, endpoint, c.with); !errors.Is(err, directory.ErrUnavailable) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)

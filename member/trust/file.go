@@ -29,9 +29,9 @@ const (
 )
 
 // readFile reads a regular file whose mode has none of the refused bits. It
-// looks at the file it has opened, so that nobody can put another in its place.
+// looks at the file it has opened, so that no other process can put another in its place.
 func readFile(path string, refused fs.FileMode) ([]byte, error) {
-	// A pipe that nobody writes to must not hold us up before we see what it is.
+	// A pipe without a writer must not hold us up before we see what it is.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func checkMode(path string, info fs.FileInfo, refused fs.FileMode) error {
 
 // createFile puts a whole file at path, or fails with fs.ErrExist and leaves
 // what is there. Of several processes that try at once, one succeeds; and
-// nobody ever sees a part of the file.
+// no reader ever sees a part of the file.
 func createFile(path string, data []byte, mode fs.FileMode) error {
 	return throughPartial(path, data, mode, func(partial string) error {
 		err := os.Link(partial, path)

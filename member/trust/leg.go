@@ -40,7 +40,7 @@ func (k LegKind) String() string {
 //
 //	… engine │ request id 16 bytes │ trace id 16 bytes │ span id 8 bytes │ u8 flags │ MAC
 //
-// Agents of builds before do not read those, so nobody gets one unasked: an engine's
+// Agents of builds before do not read those, so no agent gets one unasked: an engine's
 // record says which version its home reads.
 // The MAC is HMAC-SHA256 under the cell's key for legs, of "meridian leg" and
 // everything before.

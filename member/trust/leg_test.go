@@ -70,7 +70,7 @@ func TestLegsOfOthersAreRefused(t *testing.T) {
 	key := cell.Derive(ForGatewayLegs)
 	sealed := testLeg().Seal(key)
 	for name, other := range map[string][32]byte{
-		"of another cell": newCellKey().Derive(ForGatewayLegs), "of another purpose": cell.Derive(ForTickets), "of nobody": {},
+		"of another cell": newCellKey().Derive(ForGatewayLegs), "of another purpose": cell.Derive(ForTickets), "of zeros": {},
 	} {
 		if _, err := OpenLeg(sealed, other); !errors.Is(err, ErrProof) {
 			t.Errorf("a key %s: %v", name, err)

@@ -158,12 +158,12 @@ func TestOtherProtocols(t *testing.T) {
 func TestNoCertificate(t *testing.T) {
 	ca := newAuthority(t)
 	a := opened(t, Options{Files: issued(t, ca, Request{Name: "a"})})
-	nobody := &tls.Config{NextProtos: []string{Protocol}, InsecureSkipVerify: true}
-	m := meet(t, a.Server(), nobody)
+	unproven := &tls.Config{NextProtos: []string{Protocol}, InsecureSkipVerify: true}
+	m := meet(t, a.Server(), unproven)
 	if m.serverErr == nil || !strings.Contains(m.serverErr.Error(), "didn't provide a certificate") {
 		t.Errorf("the server says %v", m.serverErr)
 	}
-	judged(t, "nobody", m.clientErr, ErrRefused, "certificate required")
+	judged(t, "no certificate", m.clientErr, ErrRefused, "certificate required")
 }
 
 func TestPlaintextPeer(t *testing.T) {

@@ -61,7 +61,7 @@ func (p pair) parse() (tls.Certificate, error) {
 	parsed, err := tls.X509KeyPair(p.cert, p.key)
 	switch {
 	case err != nil && bytes.Contains(p.key, []byte("ENCRYPTED")):
-		return parsed, because(ErrPair, "the key is encrypted, and nobody is there to ask for its password")
+		return parsed, because(ErrPair, "the key is encrypted, and an agent cannot ask for its password")
 	case err != nil:
 		return parsed, &reason{ErrPair, err}
 	}

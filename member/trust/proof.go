@@ -20,7 +20,7 @@ func NewNonce() (n Nonce) {
 }
 
 // Role is the side that makes a proof. A proof of one side is never one of the
-// other, so that nobody can be answered with its own words.
+// other, so that no peer can be answered with its own words.
 type Role uint8
 
 // Roles.

@@ -33,7 +33,7 @@ type Options struct {
 const rereadAfter = time.Second
 
 // Source makes TLS configurations of files that may change while they are in
-// use. It has no goroutine: whoever shakes hands first when the time has come
+// use. It has no goroutine: the first handshake after the time has come
 // looks whether the files have changed.
 type Source struct {
 	options Options

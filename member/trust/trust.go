@@ -45,7 +45,7 @@
 //
 // where t holds everything that was said. The listener proves nothing to a
 // stranger, so it cannot be asked to make proofs for others. A proof tells who
-// speaks, not what is said afterwards: it does not encrypt, and whoever can
+// speaks, not what is said afterwards: it does not encrypt, and a relay that can
 // change bytes between the two can change them after it. That is why it is for
 // loopback and Unix sockets.
 package trust

@@ -29,7 +29,7 @@ func thousand(t *testing.T, w *World) {
 	}
 	deadline := time.After(5 * eventually)
 	views := make([]directory.View, crowd)
-	for i, watch := range watches { // all of them watch, before anybody writes
+	for i, watch := range watches { // all of them watch, before the first write
 		select {
 		case e := <-watch.Events():
 			views[i].Apply(e)

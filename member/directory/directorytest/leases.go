@@ -131,7 +131,7 @@ func backInTime(t *testing.T, w *World) {
 	}
 }
 
-// expired cuts the owner off until everybody has seen its record go.
+// expired cuts the owner off until every watcher has seen its record go.
 func (w *World) expired(t *testing.T, owner Client, lease *directory.Lease, watcher *Observer, key string) {
 	t.Helper()
 	owner.Reach(Refused)
@@ -186,8 +186,8 @@ func givenUpStaysAway(t *testing.T, w *World) {
 	}
 }
 
-// Writers of one process race for the same keys; whoever came last in the
-// directory must be who the lease remembers.
+// Writers of one process race for the same keys; the writer that came last in the
+// directory must be the one whom the lease remembers.
 func putBackIsWhatWasThere(t *testing.T, w *World) {
 	owner, base := w.client(t), home(t)
 	lease := grant(t, owner, directory.LeaseOptions{TTL: w.TTL})

@@ -19,7 +19,7 @@ import (
 	"meridian/member/directory"
 )
 
-// World is one directory, of which the suite is everybody: owners, watchers,
+// World is one directory, of which the suite plays every part: owners, watchers,
 // the network and the operator.
 type World struct {
 	// Open makes a client of its own; the suite closes it.
@@ -59,7 +59,7 @@ const (
 	// exactly is the slack where time is simulated.
 	exactly = 10 * time.Millisecond
 	// lasting is a lease that does not expire while a test runs: what vanishes
-	// with it, did so because somebody said so.
+	// with it, did so because the test said so.
 	lasting = 10 * time.Minute
 )
 

@@ -15,7 +15,7 @@ var watchChecks = []check{
 	{"a watch begins with all there is", watchBeginsWithAll},
 	{"a watch resumes without gap or repetition", watchResumes},
 	{"a watch ends with its context", watchEndsWithContext},
-	{"a slow watcher holds up nobody", slowWatcherHoldsUpNobody},
+	{"a slow watcher holds up no other", slowWatcherHoldsUpNobody},
 	{"a revision larger than the queue arrives whole", largeRevisionArrivesWhole},
 }
 

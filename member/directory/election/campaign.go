@@ -18,7 +18,7 @@ func (e *Election) campaign() {
 	}
 }
 
-// vacant waits until nobody leads as far as is known. It is false at the end.
+// vacant waits until no member leads as far as is known. It is false at the end.
 func (e *Election) vacant() bool {
 	for e.life.Err() == nil {
 		e.mu.Lock()

@@ -9,7 +9,7 @@
 // Who leads holds one record of the directory under a lease that it surrenders.
 // The record's revision is the term, so that a later leader's is higher. The
 // leader has authority only while its lease is alive for certain, by its own
-// clock and less a margin: the directory lets nobody else in before that is
+// clock and less a margin: the directory lets no other in before that is
 // over, so at no moment do two have authority, however long a process stands
 // still. A leader that cannot reach the directory loses its authority, then
 // maybe its term.
@@ -119,7 +119,7 @@ func Open(_ context.Context, o Options) (*Election, error) {
 }
 
 // Leader is who leads as far as the directory has said; the zero Leader, while
-// nobody does. It is not known before the first answer and while the directory
+// no member does. It is not known before the first answer and while the directory
 // is away: then it is who led last.
 func (e *Election) Leader() (l Leader, known bool) {
 	e.mu.Lock()
@@ -128,7 +128,7 @@ func (e *Election) Leader() (l Leader, known bool) {
 }
 
 // Authority is the term in which this process leads, and for how long from the
-// moment of the call nobody else can have authority. Who acts on it later counts
+// moment of the call no other member can have authority. Who acts on it later counts
 // from before the call. A leader whose time is 0 may get its authority back in the
 // same term; term 0 means that it does not lead.
 func (e *Election) Authority() (term uint64, left time.Duration) {

@@ -118,7 +118,7 @@ func TestClosingLetsTheNextLead(t *testing.T) {
 	})
 }
 
-// A leader that is cut off loses its authority before anyone else can lead; one
+// A leader that is cut off loses its authority before another member can lead; one
 // that is back in time keeps its term.
 func TestAuthorityEndsBeforeTheLease(t *testing.T) {
 	simulated(t, func(t *testing.T, store *memdir.Store) {
@@ -159,7 +159,7 @@ func TestAuthorityEndsBeforeTheLease(t *testing.T) {
 	})
 }
 
-// An outage of the directory deposes nobody.
+// An outage of the directory deposes no leader.
 func TestOutageKeepsTheLeader(t *testing.T) {
 	simulated(t, func(t *testing.T, store *memdir.Store) {
 		a := join(t, store, "a", nil)
@@ -187,8 +187,8 @@ func TestOutageKeepsTheLeader(t *testing.T) {
 	})
 }
 
-// Whoever takes a leader's record away takes its authority, and a record that says
-// nothing is nobody's.
+// A leader whose record is taken away loses its authority, and a record that says
+// nothing names no leader.
 func TestDeposed(t *testing.T) {
 	simulated(t, func(t *testing.T, store *memdir.Store) {
 		a := join(t, store, "a", nil)

@@ -5,7 +5,7 @@ import "meridian/member/directory"
 // follow takes in what the directory says, until the watch ends with the
 // election or with the directory.
 func (e *Election) follow() {
-	defer e.end() // nobody can campaign in a directory that is closed
+	defer e.end() // no campaign in a directory that is closed
 	defer e.watch.Close()
 	var view directory.View
 	for event := range e.watch.Events() {
@@ -24,7 +24,7 @@ func (e *Election) hear(event directory.Event, view *directory.View) {
 	if some {
 		var err error
 		if leader, err = parse(stands); err != nil {
-			e.options.Logger.Warn("whoever leads cannot be told", "error", err)
+			e.options.Logger.Warn("the leader's record cannot be read", "error", err)
 		}
 	}
 	e.mu.Lock()

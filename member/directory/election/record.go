@@ -30,7 +30,7 @@ func encode(m kv.Member) ([]byte, error) {
 	return json.Marshal(record{Name: m.Name, Incarnation: m.Incarnation})
 }
 
-// parse reads a record as whoever can write to the directory left it.
+// parse reads a record of the directory, whose writers are not trusted.
 func parse(r directory.Record) (Leader, error) {
 	var said record
 	if err := json.Unmarshal(r.Value, &said); err != nil {

@@ -1,6 +1,6 @@
 // Package etcd is the directory kept by etcd. It only dials: the server is a
-// process of its own, the one of package embedded or a cluster that somebody
-// else runs.
+// process of its own, the one of package embedded or a cluster that others
+// run.
 //
 //	Directory ──► client ──┬── calls ───────────────► etcd
 //	                       ├── one stream, many watches ◄──

@@ -199,7 +199,7 @@ func TestServerKilledAndAwayForLong(t *testing.T) {
 	}
 	until.True(t, "seen", func() bool { return s.watcher.Sees("agents/mortal", "") })
 	s.server.kill()
-	network.set(directorytest.Refused) // dies while nobody can know
+	network.set(directorytest.Refused) // dies while no watcher can know
 	until.True(t, "unknown", func() bool { return !s.watcher.Known() })
 	until.True(t, "doubtful", func() bool { return s.lease.State() == directory.Doubtful && lease.State() == directory.Doubtful })
 	time.Sleep(s.lease.TTL() / 2)

@@ -59,13 +59,13 @@ func identity(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	return certFile, keyFile, pool
 }
 
-// An etcd that somebody else runs, with TLS on both sides.
+// An etcd that others run, with TLS on both sides.
 func TestExternalWithTLS(t *testing.T) {
 	certFile, keyFile, pool := identity(t)
 	c := embed.NewConfig()
 	c.Name, c.Dir = "external", t.TempDir()
-	nobody, _ := url.Parse("http://localhost:0")
-	c.ListenPeerUrls, c.AdvertisePeerUrls, c.InitialCluster = nil, []url.URL{*nobody}, "external=http://localhost:0"
+	noPeers, _ := url.Parse("http://localhost:0")
+	c.ListenPeerUrls, c.AdvertisePeerUrls, c.InitialCluster = nil, []url.URL{*noPeers}, "external=http://localhost:0"
 	listen, _ := url.Parse("https://127.0.0.1:0")
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{*listen}, []url.URL{*listen}
 	c.EnableGRPCGateway = false

@@ -66,7 +66,7 @@ func New(o Options) *Store {
 	return s
 }
 
-// Stop takes the directory away from everybody. Time does not count against
+// Stop takes the directory away from all clients. Time does not count against
 // leases while it is away.
 func (s *Store) Stop() {
 	s.mu.Lock()

@@ -20,8 +20,8 @@ const (
 )
 
 // compactor lets old history go, and its space. An etcd whose file reaches
-// the quota refuses every write until somebody has made room and said so; here
-// nobody else would.
+// the quota refuses every write until an operator has made room and said so; here
+// the compactor does both.
 type compactor struct {
 	server *etcdserver.EtcdServer
 	quota  int64

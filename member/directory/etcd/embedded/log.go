@@ -49,7 +49,7 @@ func (c *core) level(e zapcore.Entry) slog.Level {
 	return slog.LevelError
 }
 
-// Enabled spares etcd the work for what nobody reads.
+// Enabled spares etcd the work for lines that the logger drops.
 func (c *core) Enabled(l zapcore.Level) bool {
 	return c.filter.to.Enabled(context.Background(), c.level(zapcore.Entry{Level: l}))
 }

@@ -9,7 +9,7 @@
 // After a restart every lease has its whole time again, however long the
 // server was away: it cannot know who tried to renew.
 //
-// On a socket or on loopback it asks nobody who they are: whoever reaches it is
+// On a socket or on loopback it does not ask clients who they are: a client that reaches it is
 // this user, or on this machine. Beyond that it speaks TLS 1.3 only, and only
 // with those who have a certificate of the same CA.
 package embedded
@@ -223,9 +223,9 @@ func (s *Server) configure(o Options, listen *url.URL) *embed.Config {
 		c.ClientTLSInfo = transport.TLSInfo{CertFile: o.TLS.Cert, KeyFile: o.TLS.Key, TrustedCAFile: o.TLS.CA, ClientCertAuth: true}
 		c.TlsMinVersion = string(tlsutil.TLSVersion13) // what ClientTLSInfo says of it is overwritten
 	}
-	nobody := url.URL{Scheme: "http", Host: "localhost:0"}
-	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{nobody}
-	c.InitialCluster = memberName + "=" + nobody.String()
+	noPeers := url.URL{Scheme: "http", Host: "localhost:0"}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = nil, []url.URL{noPeers}
+	c.InitialCluster = memberName + "=" + noPeers.String()
 	// Fresh data is another directory, and clients must be able to tell.
 	c.InitialClusterToken = rand.Text()
 	// The shortest lease is 1.5 elections, rounded up to a second.

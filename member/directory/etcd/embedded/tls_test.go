@@ -61,7 +61,7 @@ func TestBeyondLoopbackWithTLS(t *testing.T) {
 		let    bool
 	}{
 		"an agent of the cell": {"https", mine, true},
-		"nobody":               {"https", &tls.Config{InsecureSkipVerify: true}, false},
+		"no certificate":       {"https", &tls.Config{InsecureSkipVerify: true}, false},
 		"another cell's agent": {"https", source(t, issue(t, newAuthority(t), trust.Request{Name: "a"})).HostClient("127.0.0.1"), false},
 		"without TLS":          {"http", nil, false},
 	} {
