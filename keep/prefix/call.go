@@ -86,7 +86,7 @@ func (c *Cache) answered(from kv.Member, id uint64, m keys.Message) {
 	}
 }
 
-// giveBack lets a holder have its blocks back that nobody will take.
+// giveBack lets a holder have its blocks back that will not be taken.
 func (c *Cache) giveBack(m keys.Message) {
 	if a, is := m.(*keys.FindAnswer); is && len(a.Ticket) > 0 {
 		c.decline(a.Ticket)
@@ -115,7 +115,7 @@ func (c *Cache) onNotification(n fabric.Notification) {
 		c.serve(from, request, &keys.KeepAnswer{Verdict: keys.Busy}, func() keys.Message { return c.take(from, m) })
 	case *keys.FindAsk:
 		c.serve(from, request, &keys.FindAnswer{Verdict: keys.Busy}, func() keys.Message {
-			// How long an owner looks is its own to say: nobody waits longer for it.
+			// How long an owner looks is its own to say: no asker waits longer for it.
 			ctx, cancel := context.WithTimeout(c.ctx, min(time.Duration(m.PatienceMs)*time.Millisecond, c.options.FindTimeout))
 			defer cancel()
 			return c.grantTo(ctx, from, m)
@@ -156,7 +156,7 @@ func (c *Cache) serve(from kv.Member, request uint64, busy keys.Message, do func
 }
 
 // doFor does what another agent wants, or returns false: there is too much to do, for all of
-// them or for this one, which takes nobody else's place.
+// them or for this one, which takes no other's place.
 func (c *Cache) doFor(from kv.Member, do func()) bool {
 	c.mu.Lock()
 	room := c.asks[from] < maxOfPeer

@@ -19,7 +19,7 @@ func (n *node) halve(t *testing.T) {
 }
 
 // A chain that lies at two owners is used at both when an engine keeps how it goes on: what it
-// begins with does not leave before what nobody uses. An owner of an older build hears nothing,
+// begins with does not leave before what is not used. An owner of an older build hears nothing,
 // and goes on as before.
 func TestChainIsUsedAsAWhole(t *testing.T) {
 	for _, c := range []struct {
@@ -99,7 +99,7 @@ func TestLostMiddleIsKeptAgain(t *testing.T) {
 }
 
 // When the owner of what a copy is of is lost, the copy stands in for it: it leaves in its turn,
-// and not before what nobody has asked for.
+// and not before what no engine has asked for.
 func TestLastCopyDoesNotLeaveFirst(t *testing.T) {
 	c := newCell(t, "inproc")
 	c.start("m", replicated(0))

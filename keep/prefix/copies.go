@@ -21,7 +21,7 @@ const (
 	maxHot    = 64
 	maxCopied = 1 << 10
 	// copyPause is how often it is looked at which copies are wanted; recheck how long one
-	// that was looked at is left alone while nobody is lost.
+	// that was looked at is left alone while no owner is lost.
 	copyPause = time.Second
 	recheck   = 30 * time.Second
 	// maxCopyTries is how often a run is tried in a row.
@@ -213,7 +213,7 @@ func (c *Cache) copyRun(r *hotRun) (more bool, err error) {
 	}
 	willing := slices.DeleteFunc(slices.Clone(owners), func(name string) bool { return slices.Contains(r.refused, name) })
 	number, first, name, ok := keys.CopyTo(copies, willing)
-	if !ok && len(r.refused) > 0 { // nobody else is left: one of them may have room by now
+	if !ok && len(r.refused) > 0 { // no other is left: one of them may have room by now
 		r.refused = nil
 		number, first, name, ok = keys.CopyTo(copies, owners)
 	}
@@ -230,7 +230,7 @@ func (c *Cache) copyRun(r *hotRun) (more bool, err error) {
 	return true, c.copyTo(ctx, r, number, first, name)
 }
 
-// noteSole tells the store which copies of this agent's owner stand in for units that nobody
+// noteSole tells the store which copies of this agent's owner stand in for units that no owner
 // has any more, by who has which: they do not leave first as long as that is so.
 func (c *Cache) noteSole(units keys.Chain, copies [][]string) {
 	for n := 1; n < len(copies); n++ {

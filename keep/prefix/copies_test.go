@@ -241,7 +241,7 @@ func (w watched) Get(ctx context.Context, key []byte, into func([]byte, int) []b
 	return w.Tier.Get(ctx, key, into)
 }
 
-// While nobody else has a run, its owner has as much time for it as without copies: one that
+// While no other has a run, its owner has as much time for it as without copies: one that
 // must look on a disk has not failed.
 func TestOnlyOwnerHasAllTheTime(t *testing.T) {
 	c := newCell(t, "inproc")

@@ -83,7 +83,7 @@ func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 		return Found{Reason: "short"}
 	}
 	copies, err := c.whereCopies(ctx, chain.Part(first, len(chain.Keys)))
-	if !keys.Twice(copies) { // who has it has all the time there is: nobody else does
+	if !keys.Twice(copies) { // who has it has all the time there is: no other has it
 		found, _ := c.findFrom(ctx, f, e, chain, c.choose(copies, nil), err)
 		return found
 	}
@@ -230,7 +230,7 @@ func (s *ownerQueries) askOne(ctx context.Context, at keys.UnitRange) *keys.Find
 	return answer
 }
 
-// found is what came of it. More says that nobody has what follows the last stretch.
+// found is what came of it. More says that no owner has what follows the last stretch.
 func (s *ownerQueries) found(more bool) Found {
 	granted, why, late := s.machine.Found()
 	var f Found

@@ -31,10 +31,9 @@ type Keep struct {
 	present int // how many tokens are kept already, once that is known
 }
 
-// Keep has what nobody keeps yet copied, and returns at once. With nil the blocks are the
+// Keep has what no owner keeps yet copied, and returns at once. With nil the blocks are the
 // engine's again at the one event Freed of the transfer, as a source, which the transceiver
-// tells, or Options.Events where nothing was offered. With an error they never were
-// anybody else's.
+// tells, or Options.Events where nothing was offered. With an error they never were lent.
 func (c *Cache) Keep(_ context.Context, k Keep) error {
 	e, err := c.beginEarly(k.Engine)
 	if err != nil {
@@ -62,7 +61,7 @@ func (c *Cache) beginEarly(id string) (*engine, error) {
 // errDropped is why something is not kept while there is much to do.
 var errDropped = fmt.Errorf("%w: as much as may be is on its way to be kept", handoff.ErrDeclined)
 
-// freed tells an engine that its blocks were not offered to anybody.
+// freed tells an engine that its blocks were not offered.
 func (c *Cache) freed(k Keep, outcome string, why error) {
 	c.count(func(m *Metrics) { m.Keeps[outcome]++ })
 	c.recordKeep(k, outcome, why)
@@ -82,7 +81,7 @@ func (c *Cache) keep(k Keep, e *engine) {
 		c.freed(k, "short", nil)
 		return
 	}
-	giveBack, ok := c.lend(e, k.Holding) // before anybody is waited for
+	giveBack, ok := c.lend(e, k.Holding) // before any answer is waited for
 	if !ok {
 		c.freed(k, "dropped", errDropped)
 		return
@@ -181,7 +180,7 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keys.Chain, 
 	ask := &keys.KeepAsk{Shape: e.shape, Chain: chain.Part(0, machine.End), First: machine.First, Ticket: out.Ticket, WithinMs: uint64(c.options.KeepTimeout / time.Millisecond)}
 	part := RecordPart{Start: machine.First * e.unit.Tokens, End: machine.End * e.unit.Tokens}
 	for name := machine.Ask(); name != ""; name = machine.Ask() {
-		part.Owner = name // the last that is asked takes it, or nobody does
+		part.Owner = name // the last that is asked takes it, or none does
 		machine.Answered(c.askToKeep(ctx, name, ask))
 	}
 	verdict, _ := machine.Over()

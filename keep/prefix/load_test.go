@@ -68,7 +68,7 @@ func TestKeepsWhileTheMasterIsSilent(t *testing.T) {
 	if m := b.Metrics(); m.Keeps["dropped"]+m.Keeps["unknown"] != 40 || m.Keeps["dropped"] == 0 || m.Keeps["unknown"] == 0 {
 		t.Errorf("%v", m.Keeps)
 	}
-	for range 3 { // at the latest now nobody waits for it
+	for range 3 { // at the latest now no Keep waits for it
 		b.awaitFreed(t, keep(1))
 	}
 	if found := e.find(t, prompt(256, 1), 0); found.Tokens != 0 || found.Reason != "unknown" {
@@ -107,6 +107,6 @@ func TestKeepLeavesRoomForOffers(t *testing.T) {
 	<-out.Freed()
 	b.Leave(e.ID) // ends the Keep
 	if e := b.awaitFreed(t, id); e.Problem.Err() == nil {
-		t.Error("nobody took it, and it is said to be kept")
+		t.Error("no owner took it, and it is said to be kept")
 	}
 }

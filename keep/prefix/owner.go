@@ -29,7 +29,7 @@ type storeEngine struct {
 }
 
 // maxShapes bounds how many kinds of units an owner has hand-offs of. One that is not used
-// makes room: it may be nobody's, and joins again when it is asked for.
+// makes room: it may be of an engine that is gone, and joins again when it is asked for.
 const maxShapes = 256
 
 // errShapes means that there are too many.

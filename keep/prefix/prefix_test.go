@@ -286,8 +286,8 @@ func TestDroppedUnderLoad(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 	blocks := writer.blocksFor(64, 1)
-	if err := a.Keep(soon(t), prefix.Keep{Engine: "nobody", Transfer: agent.NewID(), Content: prompt(64, 1), Holding: holding(blocks)}); err == nil {
-		t.Fatal("an engine that nobody knows keeps")
+	if err := a.Keep(soon(t), prefix.Keep{Engine: "stranger", Transfer: agent.NewID(), Content: prompt(64, 1), Holding: holding(blocks)}); err == nil {
+		t.Fatal("an engine that is not known keeps")
 	}
 }
 
@@ -380,7 +380,7 @@ func TestBelowBreakEven(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A record comes after the engine was told; whoever asks before that fetches.
+	// A record comes after the engine was told; who asks before that fetches.
 	until.True(t, "it is computed", func() bool { return find(fast).Reason == "compute" })
 	if at := b.BreakEven("reader"); at < 1<<20 {
 		t.Errorf("the break-even of an engine that computes at once is at %d tokens", at)

@@ -18,7 +18,7 @@ type Record struct {
 	Request string `json:"request,omitempty"`
 	// Transfer is the Keep's hand-off.
 	Transfer kv.ID `json:"transfer,omitzero"`
-	// Tenant is the name that the cell gives to whoever has the request's salt.
+	// Tenant is the name that the cell gives to the requests of one salt.
 	Tenant string `json:"tenant"`
 	// Outcome is one of FindOutcomes or of KeepOutcomes.
 	Outcome string `json:"outcome"`
@@ -67,7 +67,7 @@ func (c *Cache) recordFind(f Find, found Found, began time.Time) {
 	}
 	for _, s := range found.Segments {
 		part := RecordPart{Owner: s.Owner, Start: s.Start, End: s.End, From: s.From}
-		part.Transfer, _ = c.options.Transceiver.TransferOf(s.Ticket) // of a ticket that is none nobody makes use
+		part.Transfer, _ = c.options.Transceiver.TransferOf(s.Ticket) // a ticket that is none has no transfer
 		r.Parts = append(r.Parts, part)
 	}
 	c.record(r, began)
@@ -96,7 +96,7 @@ func (r *Record) InParts() (tokens int) {
 // findReasons say why a Find did not find more.
 var findReasons = map[string]string{
 	"short":   "the prompt is shorter than what is kept of one",
-	"miss":    "nobody in the cell keeps what follows",
+	"miss":    "no owner in the cell keeps what follows",
 	"compute": "the engine computes it sooner than it could be fetched",
 	"late":    "an owner did not answer in time",
 	"busy":    "there was too much to do",

@@ -13,7 +13,7 @@ const (
 	// once in a while only.
 	maxSilences = 3
 	askAgain    = time.Second
-	// What fails sooner than this costs nobody anything.
+	// What fails sooner than this costs no caller anything.
 	costly = 20 * time.Millisecond
 )
 

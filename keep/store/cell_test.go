@@ -121,7 +121,7 @@ func (c *cell) start(name string, change ...func(*store.Options)) *node {
 	return n
 }
 
-// operator is a client of the directory that is nobody's agent.
+// operator is a client of the directory without an agent.
 func (c *cell) operator() *memdir.Client {
 	c.t.Helper()
 	d, err := c.directory.Open(memdir.ClientOptions{})

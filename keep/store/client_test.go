@@ -94,7 +94,7 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// One of several writers of a key wins, and everybody sees its value.
+// One of several writers of a key wins, and all of them see its value.
 func TestWritersRace(t *testing.T) {
 	c := newCell(t, "inproc")
 	nodes := []*node{c.start("a", keeps(16<<20), candidate), c.start("b", keeps(16<<20)), c.start("c")}

@@ -27,7 +27,7 @@ func (c *jumpingClock) Now() time.Time {
 }
 
 // A jump forward of the wall clock may be a machine that was suspended: an owner gives its
-// lease up, and serves when the master has said again that it may. A jump back is nobody's
+// lease up, and serves when the master has said again that it may. A jump back is no
 // sleep, and what comes after it is measured from there.
 func TestClockJumps(t *testing.T) {
 	clock := &jumpingClock{}
@@ -60,7 +60,7 @@ func TestClockJumps(t *testing.T) {
 	clock.ahead.Add(-7200)
 	renewed("a lease after a jump back")
 
-	master.kill(t) // nobody renews it from here on
+	master.kill(t) // it is not renewed from here on
 	clock.ahead.Add(-3600)
 	if !answers() {
 		t.Error("a jump back ended the lease")

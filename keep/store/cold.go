@@ -18,7 +18,7 @@ import (
 // such an object says what it is, so that it does not matter who put it, and when.
 //
 //	Touch, Hold: used twice ──► behind: held, summed, tier.Put          (dropped where too much waits)
-//	Where: nobody has it ─────► the tiers here, and those of other owners
+//	Where: no memory has it ──► the tiers here, and those of other owners
 //	Hold: it is not here ─────► promoted: tier.Get into room that is reserved, and committed
 type cold struct {
 	store  *Store
@@ -191,7 +191,7 @@ func (c *cold) drop(name []byte) {
 	}
 }
 
-// whereCold fills in which owners have objects in tiers that nobody has in memory: this
+// whereCold fills in which owners have objects in tiers that no owner has in memory: this
 // one, or others that have tiers, each asked once. What one does not say in time it has not.
 func (s *Store) whereCold(ctx context.Context, names [][]byte, owners []string) {
 	unknown := func() (at []int, some [][]byte) {
@@ -242,7 +242,7 @@ const (
 	coldPatience = 50 * time.Millisecond
 )
 
-// describe is how the tiers stand, for whoever asks.
+// describe is how the tiers stand, for an operator.
 func (c *cold) describe() *protocol.Tiers {
 	m := &protocol.Tiers{}
 	if c == nil {

@@ -33,7 +33,7 @@ type OwnerRecord struct {
 	// Tiers says that it keeps objects outside of memory, too.
 	Tiers bool `json:"tiers,omitempty"`
 	// Prefixes is the last kind of message about prefixes that its agent reads; 0: of an
-	// older build, or none. Whoever asks of a later kind would wait for nothing.
+	// older build, or none. Who asks of a later kind would wait for nothing.
 	Prefixes int `json:"prefixes,omitempty"`
 }
 

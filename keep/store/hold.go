@@ -111,7 +111,7 @@ func (s *Store) holdWhole(ctx context.Context, names [][]byte, bytes uint64) (*H
 	return h, err
 }
 
-// Pin is Hold without a look at the bytes: nobody reads them, they are only not to be
+// Pin is Hold without a look at the bytes: they are not read, only not to be
 // evicted.
 func (s *Store) Pin(r Run) (*Hold, error) {
 	names, err := s.namesOf(r)
@@ -151,7 +151,7 @@ func (h *Hold) drop(from int, broken bool) {
 	}
 }
 
-// Release lets go of all of it. Nobody may read there any more. Once more is nothing.
+// Release lets go of all of it. The caller may not read there any more. Once more is nothing.
 func (h *Hold) Release() {
 	h.release.Do(func() {
 		if len(h.held) > 0 {
@@ -181,7 +181,7 @@ func (s *Store) touch(names [][]byte) {
 }
 
 // SetLastCopy says which copies of a run that lie here stand in for what they are copies of, as
-// nobody has that any more: those do not leave before everything else.
+// no owner has that any more: those do not leave before everything else.
 func (s *Store) SetLastCopy(r Run, sole []bool) error {
 	names, err := s.namesOf(r)
 	if err == nil && len(sole) != len(names) {

@@ -98,7 +98,7 @@ func (s *Store) inPieces(ctx context.Context, name string, r Run, question func(
 }
 
 // Discard takes a run away from one owner, from its memory and from its tiers, the last
-// object first: whoever looks meanwhile finds no object without those before it. What is
+// object first: a reader finds no object meanwhile without those before it. What is
 // being read stays until it has been. Dropped is how many were there.
 func (s *Store) Discard(ctx context.Context, name string, r Run) (dropped int, err error) {
 	seen, err := s.Inspect(ctx, name, r)

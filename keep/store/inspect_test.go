@@ -74,7 +74,7 @@ func TestSeenPinnedDiscarded(t *testing.T) {
 		}
 	}
 	wantHeld(t, a, run, 1)
-	if _, err := b.Inspect(soon(t), "nobody", run); !errors.Is(err, store.ErrUnavailable) {
+	if _, err := b.Inspect(soon(t), "stranger", run); !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("got %v", err)
 	}
 }

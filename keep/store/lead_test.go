@@ -96,7 +96,7 @@ func TestMarksOfOwnersThatLeft(t *testing.T) {
 	mark("away", 2)
 	putRecord(t, d, awayPrefix+"broken", "no mark")
 	mark("reborn", 1)
-	putRecord(t, d, awayPrefix+"nobody", "no mark")
+	putRecord(t, d, awayPrefix+"stranger", "no mark")
 	const left = 3*maxOwners + 1
 	for i := range left {
 		mark(fmt.Sprint("left", i), 2)

@@ -121,7 +121,7 @@ func TestOwnerStartsAgain(t *testing.T) {
 }
 
 // The record of an owner that stood still is gone from the directory until it goes on.
-// Requests wait for it: where it is the only one, nobody else can answer.
+// Requests wait for it: where it is the only one, no other can answer.
 func TestOwnerIsOutOfSight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCell(t, "inproc")

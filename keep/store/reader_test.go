@@ -34,7 +34,7 @@ func (s stalling) Notified(n fabric.Notification) (fabric.NotificationHandler, e
 
 // A reader that stands still in the middle of a transfer, for minutes after its own and
 // the owner's time for it, keeps its object's bytes: they are no other object's, though the
-// object is removed. The owner serves everybody else meanwhile, and has the room back
+// object is removed. The owner serves all others meanwhile, and has the room back
 // when the transfer has ended.
 func TestReaderStallsForMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

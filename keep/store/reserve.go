@@ -195,7 +195,7 @@ func (s *Store) AbortRun(ctx context.Context, plans []*WritePlan) error {
 }
 
 // Where says who has the objects of a run: this process, if they can be read here, or who
-// the master says owns the key, or who has it in a tier; "" where nobody does. An owner may have let an object go
+// the master says owns the key, or who has it in a tier; "" where no owner has it. An owner may have let an object go
 // since, or be about to have it. After an error, what is known without the master is there.
 func (s *Store) Where(ctx context.Context, r Run) (owners []string, err error) {
 	ctx, leave, err := s.enter(ctx)
@@ -218,7 +218,7 @@ func (s *Store) Where(ctx context.Context, r Run) (owners []string, err error) {
 }
 
 // Here is Where without the master: it says this process for what can be read from its
-// memory, and nobody for all else.
+// memory, and "" for all else.
 func (s *Store) Here(r Run) (owners []string, err error) {
 	names, err := s.namesOf(r)
 	if err != nil {

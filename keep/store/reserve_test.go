@@ -53,7 +53,7 @@ func keepRun(t *testing.T, n *node, r store.Run) {
 	}
 }
 
-// A run that is written where it lies is found by everybody, once it is committed and not
+// A run that is written where it lies is found by all, once it is committed and not
 // before; what is aborted leaves nothing.
 func TestRunIsReserved(t *testing.T) {
 	c := newCell(t, "tcp")

@@ -43,8 +43,8 @@ func cellKey(t *testing.T) func(name string, o *tcp.Options) {
 	return func(_ string, o *tcp.Options) { o.Key = &key }
 }
 
-// A cell works over connections that prove who is at each end. Whoever cannot prove it,
-// though it knows the directory and everyone's address, reads nothing, stores nothing,
+// A cell works over connections that prove who is at each end. A process that cannot prove it,
+// though it knows the directory and every agent's address, reads nothing, stores nothing,
 // and is told nothing: not as a client, and not as an owner.
 func TestStrangersGetNothing(t *testing.T) {
 	for name, prove := range map[string]func(*testing.T) func(string, *tcp.Options){"certificate": authority, "cell key": cellKey} {

@@ -88,7 +88,7 @@ func Twice(copies [][]string) bool {
 }
 
 // LastCopies says which units of one copy, by who has those of each, stand in for the units
-// themselves at an owner: nobody has them under a lower number.
+// themselves at an owner: no owner has them under a lower number.
 func LastCopies(copies [][]string, number int, owner string) []bool {
 	sole := make([]bool, len(copies[number]))
 	for i := range sole {
@@ -102,7 +102,7 @@ func LastCopies(copies [][]string, number int, owner string) []bool {
 
 // CopyTo says which copies of a run are to be made next, by who has the units of each: of
 // Number, from unit First on, at the first of the owners that may be asked; ok is false where
-// there is nothing to make, or nobody to make it at. Owners that have units of another copy
+// there is nothing to make, or no owner to make it at. Owners that have units of another copy
 // are not asked: a second copy at one owner is lost with the first.
 func CopyTo(copies [][]string, owners []string) (number, first int, owner string, ok bool) {
 	has := make(map[string]int) // which copy, from 1 on

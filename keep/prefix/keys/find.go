@@ -10,7 +10,7 @@ type UnitRange struct {
 	First, End int
 }
 
-// Cut makes stretches of who has which units, from one on to the first that nobody has.
+// Cut makes stretches of who has which units, from one on to the first that no owner has.
 func Cut(owners []string, first int) (found []UnitRange) {
 	for at := first; at < len(owners) && owners[at] != ""; at++ {
 		if last := len(found) - 1; last >= 0 && found[last].Owner == owners[at] {

@@ -84,7 +84,7 @@ func TestFindingLosesNoTicket(t *testing.T) {
 			}
 		}
 		if !f.Over() {
-			t.Fatal("it waits for nobody")
+			t.Fatal("it waits for no owner, and is not over")
 		}
 		found, why, late := f.Found()
 		at := 0
@@ -98,7 +98,7 @@ func TestFindingLosesNoTicket(t *testing.T) {
 			t.Fatalf("of %d tickets %d are found or given back", len(issued), len(back))
 		}
 		if all := stretches[len(stretches)-1].End; at < all && why == keys.Taken && !late {
-			t.Fatalf("%d of %d units are found, and nobody said why", at, all)
+			t.Fatalf("%d of %d units are found, and no owner said why", at, all)
 		}
 	})
 }

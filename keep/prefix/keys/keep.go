@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// KeepMachine is one Keep: what nobody has is offered to one owner, the next if that has no
+// KeepMachine is one Keep: what no owner has is offered to one owner, the next if that has no
 // room, and comes to an end with the offer, or without one.
 //
 //	located ──all there──► over
@@ -100,6 +100,6 @@ func (k *KeepMachine) Answered(a *KeepAnswer) {
 	}
 }
 
-// Over reports whether nobody is to be asked any more, and what came of it. What an owner
+// Over reports whether no owner is to be asked any more, and what came of it. What an owner
 // has taken goes on.
 func (k *KeepMachine) Over() (outcome Verdict, over bool) { return k.outcome, k.over }

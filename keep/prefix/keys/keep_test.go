@@ -55,7 +55,7 @@ func TestKeeping(t *testing.T) {
 		}
 	}
 	if k := keys.NewKeepMachine([]string{""}, "", nil); k.Ask() != "" {
-		t.Error("somebody is asked although nobody keeps anything")
+		t.Error("an owner is asked although none keeps anything")
 	}
 	k := keys.NewKeepMachine([]string{""}, "a", []string{"a", "b"})
 	if k.Ask(); k.Ask() != "" {
@@ -66,7 +66,7 @@ func TestKeeping(t *testing.T) {
 	}
 	k.Answered(nil)
 	if outcome, over := k.Over(); !over || outcome != keys.Busy {
-		t.Errorf("when nobody answers it is %v", outcome)
+		t.Errorf("when no owner answers it is %v", outcome)
 	}
 }
 

@@ -41,7 +41,7 @@ const (
 )
 
 // ModelTag begins every key of a model's units, whatever tenant, adapter and prompt they are
-// of: so that whoever has keys alone can tell how much is of which model.
+// of: so that a holder of keys alone can tell how much is of which model.
 type ModelTag [4]byte
 
 func (t ModelTag) String() string { return hex.EncodeToString(t[:]) }

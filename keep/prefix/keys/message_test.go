@@ -96,7 +96,7 @@ func TestTiersThatCannotBe(t *testing.T) {
 	}
 }
 
-// No chain has a unit twice: whoever says so would have it read as often.
+// No chain has a unit twice: a peer that says so would have it read as often.
 func TestUnitsDoNotRepeat(t *testing.T) {
 	for _, m := range samples() {
 		switch m := m.(type) {

@@ -3,7 +3,7 @@ package keys
 // Availability is what is known of a unit of a chain: who would be asked for it, and in which tier
 // that one has it.
 type Availability struct {
-	// Owner is who has it, by the master or by what owners say of their tiers; "" for nobody.
+	// Owner is who has it, by the master or by what owners say of their tiers; "" for none.
 	Owner string
 	// Silent says that the owner did not answer. Tier is where it has the unit, "" where it
 	// has not.
@@ -22,7 +22,7 @@ const (
 	EndWhole End = "whole"
 	// EndShort: the prompt has no whole unit.
 	EndShort End = "short"
-	// EndUnknown: nobody has this unit.
+	// EndUnknown: no owner has this unit.
 	EndUnknown End = "unknown"
 	// EndGone: the owner that was named for it has it no more.
 	EndGone End = "gone"
@@ -58,7 +58,7 @@ type LookupPath struct {
 }
 
 // PathOf follows a chain as far as it is cached. Known is whether the master said who has
-// what; without it a unit that nobody is known to have may be somewhere.
+// what; without it a unit that no owner is known to have may be somewhere.
 func PathOf(units []Availability, known bool) (p LookupPath) {
 	if len(units) == 0 {
 		p.End = EndShort

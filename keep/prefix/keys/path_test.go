@@ -12,7 +12,7 @@ import (
 )
 
 // sights reads units of two letters: the owner, and m or d for its tier, x for none, s for
-// silent; "--" is nobody.
+// silent; "--" is no owner.
 func sights(text string) (all []keys.Availability) {
 	for _, word := range strings.Fields(text) {
 		u := keys.Availability{Bytes: 10, AgeSeconds: uint64(len(all))}

@@ -49,5 +49,5 @@ func (b *Breaker) Left() { b.trying = 0 }
 func (b *Breaker) Down() bool { return b.until != 0 }
 
 // Rests reports whether no call would be allowed: who would only ask whether to call
-// must not be told so for ever, or nobody tries.
+// must not be told so for ever, or no caller tries.
 func (b *Breaker) Rests(now kv.Instant) bool { return now < b.until }

@@ -19,7 +19,7 @@ func TestLostSwapsAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !other.Swap(r.Index, r.Header.Word, MakeWord(Dead, r.Header.Word.Epoch())) {
-		t.Fatal("nobody else changed it")
+		t.Fatal("it cannot be changed, though no other has")
 	}
 	if one.Write(&r, []byte("k"), make([]byte, 10)) {
 		t.Fatal("what was taken back became ready")

@@ -234,7 +234,7 @@ func (d *Disk) Stats() tier.Stats {
 }
 
 // reclaim takes the oldest segment out, for discard; nil if there is none. mu is held,
-// or nobody else is there yet.
+// or Open has not returned yet.
 func (d *Disk) reclaim() *segment {
 	if len(d.segments) == 0 {
 		return nil
@@ -254,7 +254,7 @@ func (d *Disk) reclaim() *segment {
 	return s
 }
 
-// discard gives the room of a segment back that was taken out, as soon as nobody reads
+// discard gives the room of a segment back that was taken out, as soon as no reader reads
 // it. The file system may take its time, so mu is not held.
 func (d *Disk) discard(s *segment) {
 	if err := d.files.Remove(s.path); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -148,7 +148,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// A disk that hangs keeps nobody waiting longer than its time, and what comes meanwhile
+// A disk that hangs keeps no caller waiting longer than its time, and what comes meanwhile
 // is turned away.
 func TestDiskHangs(t *testing.T) {
 	d, f := faultyDisk(t)

@@ -112,7 +112,7 @@ const (
 )
 
 // New makes a master that was just elected. The roster is who may own something:
-// everyone that was granted a lease under a name last, whether it can be reached or
+// every owner that was granted a lease under a name last, whether it can be reached or
 // not. One that is left out while it is away, and is listed again later, would bring
 // back what was given away meanwhile. Marks are what its predecessors wrote down.
 func New(now kv.Instant, o Options, roster []Mark, marks []Mark) *Master {
@@ -261,7 +261,7 @@ func (m *Master) Tell(now kv.Instant, k Keys) error {
 	case w == nil || w.incarnation != k.Incarnation || k.Term != m.options.Term:
 		return ErrOldTerm
 	case w.standing != telling || k.Seq != w.told:
-		return fmt.Errorf("%w: nobody asked for its keys, or asked again since", ErrSilent)
+		return fmt.Errorf("%w: the master did not ask for its keys, or asked again since", ErrSilent)
 	}
 	w.parts[k.Part], w.since = struct{}{}, now
 	if k.Last {

@@ -19,7 +19,7 @@ func TestOldStartsAreNotBelieved(t *testing.T) {
 		at     kv.Instant
 		want   Verdict
 	}{
-		"the roster names nobody":                     {nil, 0, Drop},
+		"the roster is empty":                         {nil, 0, Drop},
 		"the roster names others":                     {[]Mark{{"y", kv.ID{3}}}, 0, Drop},
 		"the roster names another start":              {[]Mark{{"x", young}}, 0, NotYet},
 		"the other start is not heard of in its time": {[]Mark{{"x", young}}, grace + kv.Second, Drop},

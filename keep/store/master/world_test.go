@@ -14,7 +14,7 @@ import (
 )
 
 // world is owners, masters that come and go, and a network that delays, drops and
-// repeats. Its one clock is everybody's, each with an offset of its own.
+// repeats. All share its one clock, each with an offset of its own.
 type world struct {
 	t       failing
 	of      string // which world it is
@@ -111,7 +111,7 @@ func (w *world) elect() {
 	})
 	for _, o := range w.owners {
 		term := w.term
-		w.wire = append(w.wire, queuedMessage{w.now + w.span(kv.Second), func() { o.Elected(term) }}) // the directory tells everybody
+		w.wire = append(w.wire, queuedMessage{w.now + w.span(kv.Second), func() { o.Elected(term) }}) // the directory tells all owners
 	}
 }
 

@@ -100,7 +100,7 @@ type Owner struct {
 	gone     []uint64 // hashes that could be found and cannot any more, for Gone
 	pinned   uint64   // bytes of objects that are not evicted
 	// evictable is the room of objects that could leave now, leased that of objects that
-	// could if nobody read them.
+	// could if they were not read.
 	evictable, leased uint64
 	// arriving is how many objects are unclaimed.
 	arriving int
@@ -328,7 +328,7 @@ func (w *Owner) room(e *entry) uint64 {
 
 func (w *Owner) becomeReady(i uint32) {
 	e := &w.entries[i]
-	w.trim(e.account, 0) // what producers wrote nobody could refuse
+	w.trim(e.account, 0) // what producers wrote the owner could not refuse
 	e.state = ready
 	if !e.pinned {
 		w.mayLeave(e)

@@ -144,11 +144,11 @@ func (w *world) reserve(t *rapid.T) {
 	switch {
 	case errors.Is(err, ErrExists):
 		if !stands {
-			t.Fatalf("%s exists, and nobody put it", key)
+			t.Fatalf("%s exists, and was never put", key)
 		}
 	case errors.Is(err, ErrBusy):
 		if !begun {
-			t.Fatalf("%s is being written by nobody", key)
+			t.Fatalf("%s is said to be written, and no write was begun", key)
 		}
 	case err == nil:
 		if stands || begun {

@@ -7,19 +7,19 @@ import (
 	"meridian/kv"
 )
 
-// maxTenants is how many tenants have an account of their own. Whoever names a key names a
+// maxTenants is how many tenants have an account of their own. Who names a key names a
 // tenant, so there is no end of them: those beyond share one account.
 const maxTenants = 254
 
 // rest is the account of the tenants beyond, copies that of objects that are elsewhere, too,
-// whoever's they are; the others are those between.
+// whichever tenant's they are; the others are those between.
 const (
 	rest   = 0
 	copies = 1
 )
 
-// idleAfter is when a tenant that nobody asked for counts as gone: its share is the others'
-// then, and what it has leaves before theirs.
+// idleAfter is when a tenant whose objects were not asked for counts as gone: its share is
+// the others' then, and what it has leaves before theirs.
 const idleAfter = 600 * kv.Second
 
 // account is what a tenant has of an arena.
@@ -110,7 +110,7 @@ func (a *accounts) discharge(number uint8, bytes uint64) {
 // loser is the account that loses an object when room is needed: that of the copies, or else,
 // of those that have an object that can leave, the one that is most above its fair share, and
 // whether it is above it, and not alone. The tenants in use share alike; the rest together
-// have half, so that whoever invents tenants gets no more. Who is idle has no share.
+// have half, so that a client that invents tenants gets no more. Who is idle has no share.
 func (a *accounts) loser(now kv.Instant, bytes uint64) (number uint8, above, ok bool) {
 	if a.all[copies].evictable > 0 {
 		return copies, false, true
@@ -152,7 +152,7 @@ func (a *accounts) loser(now kv.Instant, bytes uint64) (number uint8, above, ok 
 func (a *accounts) idle(n uint8, now kv.Instant) bool { return now-a.all[n].used > idleAfter }
 
 // toShare is what tenants share: what is left when room was made. So while room is made
-// somebody is above its share, unless what is above is pinned or read.
+// some tenant is above its share, unless what is above is pinned or read.
 func (w *Owner) toShare() uint64 {
 	b := w.heap.Bounds()
 	return uint64(w.options.Low * float64(b.Limit-b.Base))
@@ -179,7 +179,7 @@ func (w *Owner) chargeKey(now kv.Instant, key []byte, bytes uint64) uint8 {
 }
 
 // makeCopyRoom lets copies go until there is room for another. For a copy nothing else
-// leaves: it has what nobody wants.
+// leaves: it has the room that is spare.
 func (w *Owner) makeCopyRoom(bytes uint64) error {
 	b := w.heap.Bounds()
 	heap := b.Limit - b.Base

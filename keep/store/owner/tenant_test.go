@@ -50,7 +50,7 @@ func (w *Owner) standings() (bytes, evictable map[string]uint64) {
 }
 
 // Who is below the fair share never loses while another above it has something to lose;
-// what is pinned or read stays; and whoever is evicted is the one that its tenant alone
+// what is pinned or read stays; and what is evicted is the object that its tenant alone
 // would have lost.
 func TestFairEviction(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -197,7 +197,7 @@ func TestInventedTenants(t *testing.T) {
 	}
 	flood(0)
 	if w.order.all[rest].bytes < half {
-		t.Errorf("the rest has %d bytes, and the room that nobody wants is not theirs", w.order.all[rest].bytes)
+		t.Errorf("the rest has %d bytes, and the room that is spare is not theirs", w.order.all[rest].bytes)
 	}
 	each := int(half / maxTenants / w.order.all[copies+1].bytes)
 	for n := range maxTenants {
@@ -222,11 +222,11 @@ func TestInventedTenants(t *testing.T) {
 	}
 	w.mustPut(t, 0, "late/x", 1000) // it finds an account
 	if number, stands := w.order.of(arena.HashKey([]byte("late"))); !stands || number == rest {
-		t.Error("an account that is free is nobody's")
+		t.Error("an account that is free is not given out")
 	}
 }
 
-// What a tenant has that nobody asks for is not kept from those that are in use.
+// What a tenant has that is not asked for is not kept from those that are in use.
 func TestIdleTenantLosesFirst(t *testing.T) {
 	w, _, _ := open(t, 1<<20, arena.Options{Headers: 256}, Options{Tenant: firstWord})
 	w.mustPut(t, 0, "gone/0", 8000)
@@ -236,7 +236,7 @@ func TestIdleTenantLosesFirst(t *testing.T) {
 	}
 	w.evictOne(now)
 	if w.Has([]byte("gone/0")) {
-		t.Error("a tenant that nobody asks for keeps its share")
+		t.Error("a tenant whose objects are not asked for keeps its share")
 	}
 	w.mustPut(t, now, "back/0", 8000)
 	if w.evictOne(now); !w.Has([]byte("back/0")) {
@@ -299,7 +299,7 @@ func TestProducersHaveAQuota(t *testing.T) {
 	}
 }
 
-// Copies take room that nobody wants: they leave before all else, and nothing but others of
+// Copies take room that is spare: they leave before all else, and nothing but others of
 // them leaves for one.
 func TestCopiesLeaveFirst(t *testing.T) {
 	isCopy := func(key []byte) bool { return strings.HasSuffix(string(key), "#2") }
@@ -365,11 +365,11 @@ func TestNewTenantLeavesTheRestAlone(t *testing.T) {
 	before := w.order.all[rest].objects
 	w.mustPut(t, 0, "new/x", 300_000)
 	if after := w.order.all[rest].objects; after != before || w.stats.EvictedByQuota != 0 {
-		t.Errorf("of %d objects of others %d are left; %d went for a quota that nobody exceeds; %v used", before, after, w.stats.EvictedByQuota, w.Used())
+		t.Errorf("of %d objects of others %d are left; %d went for a quota that no tenant exceeds; %v used", before, after, w.stats.EvictedByQuota, w.Used())
 	}
 }
 
-// Copies are nobody's: no tenant's quota bounds them while there is room.
+// Copies belong to no tenant: no quota bounds them while there is room.
 func TestCopiesHaveNoQuota(t *testing.T) {
 	isCopy := func(key []byte) bool { return key[len(key)-1] == '#' }
 	w, _, _ := open(t, 8<<20, arena.Options{Headers: 1024}, Options{Tenant: firstWord, Copy: isCopy, TenantQuota: 0.05})

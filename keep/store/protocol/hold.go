@@ -46,7 +46,7 @@ func (s *Server) Hold(now kv.Instant, run [][]byte) (held []Held, err error) {
 	return held, err
 }
 
-// Unhold says that nobody reads an object any more that was held, and whether it was
+// Unhold says that an object that was held is not read any more, and whether it was
 // found to be broken.
 func (s *Server) Unhold(now kv.Instant, h Held, broken bool) []Effect {
 	s.holds--

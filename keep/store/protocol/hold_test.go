@@ -10,7 +10,7 @@ import (
 	"meridian/kv"
 )
 
-// What is held is at most half of the heap, however often each object is; when nobody
+// What is held is at most half of the heap, however often each object is; when no reader
 // holds it any more, all of it can be evicted.
 func TestHoldsAreBounded(t *testing.T) {
 	s, objects := leasedServer(t, ServerOptions{})
@@ -53,7 +53,7 @@ func TestHoldsAreBounded(t *testing.T) {
 		s.Unhold(2, h, false)
 	}
 	if part := objects.LeasedPart(); part != 0 {
-		t.Fatalf("%g of the heap is held by nobody", part)
+		t.Fatalf("%g of the heap is held after the last hold", part)
 	}
 	objects.EvictUntilBelow(0, 0)
 	if used := objects.Used(); used != 0 {

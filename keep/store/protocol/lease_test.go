@@ -81,6 +81,6 @@ func TestNotReady(t *testing.T) {
 		t.Fatalf("%+v", step)
 	}
 	if over := o.Answered(0, &Owners{Names: []string{""}}); !over.Over || !errors.Is(over.Err, owner.ErrBusy) {
-		t.Errorf("nobody has it: %+v", over)
+		t.Errorf("no owner has it: %+v", over)
 	}
 }

@@ -37,7 +37,7 @@ func SplitName(name []byte) (tenant, key string, err error) {
 	return string(name[at : at+int(n)]), string(name[at+int(n):]), nil
 }
 
-// TenantOf is the part of a name that says whose it is; nobody's, if it is not a name.
+// TenantOf is the part of a name that says whose it is; empty, if it is not a name.
 func TenantOf(name []byte) []byte {
 	n, at := binary.Uvarint(name)
 	if at <= 0 || n > uint64(len(name)-at) {

@@ -155,7 +155,7 @@ func (o *Operation) over(answer Message, err error) Step {
 // since is none of it.
 func (o *Operation) Answered(now kv.Instant, m Message) Step {
 	if o.stage == resting {
-		panic("store: an answer to an operation that asks nobody")
+		panic("store: an answer to an operation that has not asked")
 	}
 	var err error
 	if r, is := m.(*Reply); is {

@@ -130,7 +130,7 @@ func TestTakenIsAskedOfItsOwner(t *testing.T) {
 	o := taken(t)
 	step := o.Answered(0, &Owners{Names: []string{""}})
 	if step.Wake == 0 {
-		t.Fatalf("nobody has the key any more, and the put does not wait: %+v", step)
+		t.Fatalf("no owner has the key any more, and the put does not wait: %+v", step)
 	}
 	if step = o.Wake(step.Wake, nil); step.To != testOwner {
 		t.Errorf("it does not begin again: %+v", step)

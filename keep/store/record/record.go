@@ -23,7 +23,7 @@
 // whether a payload is whole is found when it is read.
 //
 // A segment is records one after the other. What follows a broken one is lost: a payload
-// may hold bytes that look like a record, so nobody looks for the next.
+// may hold bytes that look like a record, so a reader does not look for the next.
 package record
 
 import (

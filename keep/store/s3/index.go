@@ -9,7 +9,7 @@ import (
 	"meridian/move/mrdn"
 )
 
-// An index object tells what a segment has, so that nobody reads a segment to know. It is
+// An index object tells what a segment has, so that no reader reads a segment to know. It is
 // one MRDN frame, whose body is
 //
 //	"IDX1", u32 entries, u64 bytes of the segment, and for each entry
@@ -46,7 +46,7 @@ func appendIndex(entries []entry, segmentBytes uint64) ([]byte, error) {
 	return mrdn.AppendFrame(nil, kv.ThinkComplete, body)
 }
 
-// parseIndex reads what somebody has put there.
+// parseIndex reads what any writer to the bucket may have put there.
 func parseIndex(b []byte) (entries []entry, segmentBytes uint64, err error) {
 	f, rest, err := mrdn.Parse(b, maxIndex)
 	if err != nil || len(rest) > 0 || len(f.Body) < indexHead || string(f.Body[:4]) != indexMagic {

@@ -279,7 +279,7 @@ func (b *Bucket) makeRoom(ctx context.Context, bytes uint64) {
 const maxSegments = 1 << 16
 
 // discard removes a segment from the bucket, its index first: an index of nothing would
-// be in everybody's way.
+// be in every reader's way.
 func (b *Bucket) discard(ctx context.Context, id string) {
 	for _, name := range []string{b.indexName(id), b.segmentName(id)} {
 		err := b.afford(ctx, &b.puts, 0)

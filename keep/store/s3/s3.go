@@ -6,7 +6,7 @@
 //	Get ─► index: hash of the key → segment, offset ─► one ranged request, summed on the way out
 //
 // An ID begins with the time at which it was made: the oldest go first when room is
-// needed, whoever made them. The index is in memory; it is made from the indexes in the
+// needed, whichever agent made them. The index is in memory; it is made from the indexes in the
 // bucket, when it is opened and again every now and then, for what others have put or
 // removed. A segment without an index is one that its writer did not live to finish: it
 // is removed when it is old.

@@ -70,7 +70,7 @@ func TestShared(t *testing.T) {
 	if got, err := tiertest.Get(t.Context(), b, one.Key); err != nil || !bytes.Equal(got.Payload, one.Payload) {
 		t.Fatal(err)
 	}
-	for _, name := range s.names(t) { // somebody empties the bucket
+	for _, name := range s.names(t) { // an operator empties the bucket
 		if err := s.client(t).RemoveObject(t.Context(), s.bucket, name, minio.RemoveObjectOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -187,7 +187,7 @@ func TestTrouble(t *testing.T) {
 			s.trouble.Store(nil)
 			b.later(6 * time.Second)
 			if !b.Has([][]byte{kept.Key})[0] {
-				t.Error("nobody would try again")
+				t.Error("it would not be tried again")
 			}
 			if got, err := tiertest.Get(t.Context(), b, kept.Key); err != nil || !bytes.Equal(got.Payload, kept.Payload) {
 				t.Errorf("when it works again: %v", err)
@@ -278,7 +278,7 @@ func TestBudgetIsKept(t *testing.T) {
 	}
 }
 
-// A server that is not there keeps nobody from starting; what is put is counted.
+// A server that is not there keeps no agent from starting; what is put is counted.
 func TestNobodyThere(t *testing.T) {
 	o := (&server{address: "127.0.0.1:1", bucket: "none"}).options()
 	o.Timeout, o.UploadTimeout = 300*time.Millisecond, 300*time.Millisecond

@@ -34,7 +34,7 @@
 // no put is told that its key exists if no value of it could be found meanwhile.
 //
 // Units are keys of another kind: they say what their values are, so that a tier may bring
-// one back. Whoever holds one must find that value.
+// one back. A reader that holds one must find that value.
 //
 // A world has two parts: work under trouble, then a while without, in which
 // everything must end and nothing may be left. Which trouble there is, is drawn

@@ -6,8 +6,8 @@
 //	 └─ busy, down: not kept
 //
 // What a tier keeps outlives its process, and may come back after its key was removed
-// while nobody heard. So it is only given objects whose key says what they are: whoever
-// put it, the value is the same.
+// while the tier did not hear. So it is only given objects whose key says what they are:
+// whichever agent put it, the value is the same.
 package tier
 
 import (

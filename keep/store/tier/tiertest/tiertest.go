@@ -191,7 +191,7 @@ func reopen(t *testing.T, s Subject) {
 	}
 }
 
-// Whoever puts more than a tier keeps loses what was put first.
+// A full tier loses what was put first.
 func full(t *testing.T, s Subject) {
 	x := s.Open(t)
 	const size = 100_000
