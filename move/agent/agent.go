@@ -75,7 +75,7 @@ type Options struct {
 	// Clock is what deadlines are judged by; default the machine's.
 	Clock fabric.Clock
 	// Random is where ids come from; default the machine's. Background starts
-	// work that nobody waits for but Close; default a goroutine. A simulation
+	// work that only Close waits for; default a goroutine. A simulation
 	// brings its own, so that a seed repeats.
 	Random     io.Reader
 	Background func(work func())

@@ -289,7 +289,7 @@ func TestDirectory(t *testing.T) {
 	local, remote := lists(t, a, p, b, 4)
 	transfer(t, mustPrepare(t, a, local, remote), agent.PostOptions{})
 	if _, err := a.Find(t.Context(), "c"); !errors.Is(err, directory.ErrNotFound) {
-		t.Errorf("found nobody: %v", err)
+		t.Errorf("found an agent that is not there: %v", err)
 	}
 	if _, err := agent.Open(t.Context(), agent.Options{Name: "b", Fabrics: []agent.Opener{overTCP}, Directory: da}); err == nil ||
 		!strings.Contains(err.Error(), "is held by incarnation") {
@@ -304,7 +304,7 @@ func TestDirectory(t *testing.T) {
 }
 
 // A name stands in the directory until the lease of a killed agent ends. Who has
-// the lock that it had knows that it is dead; nobody else does.
+// the lock that it had knows that it is dead; no other does.
 func TestNameOfAKilledAgent(t *testing.T) {
 	store := memdir.New(memdir.Options{})
 	d, err := store.Open(memdir.ClientOptions{})
@@ -344,7 +344,7 @@ func TestMetadata(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	if _, err := p.Remote(b.descriptors(1)); !errors.Is(err, fabric.ErrUnknownRegion) {
-		t.Errorf("a region nobody told of: %v", err)
+		t.Errorf("a region that b did not tell of: %v", err)
 	}
 	one, err := b.PartialMetadataBlob(b.region.ID)
 	if err != nil {

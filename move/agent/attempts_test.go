@@ -238,7 +238,7 @@ func TestReleaseWaitsForTheLastPost(t *testing.T) {
 	}
 }
 
-// While another fabric may take it, nobody sees an end.
+// While another fabric may take it, Status shows no end.
 func TestStatusShowsOneEnd(t *testing.T) {
 	first, posts := hold()
 	p := couple(t, first.open, overSteady)

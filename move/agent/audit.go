@@ -16,7 +16,7 @@ type Audit struct {
 }
 
 // audit turns such events into a counter and a log line each, which is for who
-// debugs where it tells of one grant among many: whoever grants says in one line what
+// debugs where it tells of one grant among many: the granter says in one line what
 // became of all. A peer that is
 // refused without end may not fill the log: beyond refusalsPerSecond the lines
 // are counted, and the count is told with the next one.

@@ -28,7 +28,7 @@ func TestCancelOnTheFirstFabric(t *testing.T) {
 	}
 }
 
-// Between two fabrics nothing touches memory: a cancel needs nobody's consent,
+// Between two fabrics nothing touches memory: a cancel needs no consent,
 // not even that of a fabric that does not listen.
 func TestCancelBetweenTwoFabrics(t *testing.T) {
 	first, posts := hold()

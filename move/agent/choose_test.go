@@ -36,7 +36,7 @@ func TestChoiceByMeasure(t *testing.T) {
 		{[]time.Duration{10, 5, 7}, "bac"},
 		{[]time.Duration{10, 6, 4}, "cab"}, // c beats a, a stands before b, b before c: who leads is who beats the leader
 		{[]time.Duration{10, 0, 1}, "cab"}, // the unmeasured one in between changes nothing
-		{[]time.Duration{0, 10, 1}, "acb"}, // nobody beats what was not measured
+		{[]time.Duration{0, 10, 1}, "acb"}, // none beats what was not measured
 		{[]time.Duration{16, 8, 4, 2}, "dcba"},
 	} {
 		if got := ranked(c.measured...); got != c.want {

@@ -85,7 +85,7 @@ func TestRebornPeerEndsWhatRuns(t *testing.T) {
 	}
 }
 
-// Nobody waits for the network but who wants something from it.
+// Only callers that want something from the network wait for it.
 func TestConnectingBlocksNobodyElse(t *testing.T) {
 	connecting, release, closed := make(chan struct{}, 4), make(chan struct{}), make(chan struct{}, 4)
 	first := &script{connect: func(context.Context) error {
@@ -120,7 +120,7 @@ func TestConnectingBlocksNobodyElse(t *testing.T) {
 			t.Errorf("connected to a peer that was replaced meanwhile: %v", err)
 		}
 	}
-	<-closed // nobody wants the link any more
+	<-closed // no caller wants the link any more
 	if len(connecting) != 0 {
 		t.Error("two connected at a time")
 	}
@@ -159,7 +159,7 @@ func TestWaitersConnectThemselves(t *testing.T) {
 	}
 }
 
-// observed tells when somebody begins to wait for its end.
+// observed tells when a caller begins to wait for its end.
 type observed struct {
 	context.Context
 	asked chan struct{}
@@ -187,7 +187,7 @@ func TestForgottenPeer(t *testing.T) {
 		t.Errorf("notified a peer that was forgotten: %v", err)
 	}
 	if err := p.a.Forget(t.Context(), "b"); err == nil {
-		t.Error("forgot nobody")
+		t.Error("forgot an agent that was forgotten before")
 	}
 	again, err := p.a.LoadMetadata(p.b.MetadataBlob())
 	if err != nil || again == p.peer {
@@ -225,7 +225,7 @@ func TestNotifyOnce(t *testing.T) {
 }
 
 // A Peer learns while others use it; under the race detector this fails when
-// somebody looks without the lock.
+// a reader looks without the lock.
 func TestLearningWhileNotifying(t *testing.T) {
 	p := couple(t, overTCP)
 	blob := p.b.MetadataBlob()
@@ -265,7 +265,7 @@ func TestMetadataDuringOpen(t *testing.T) {
 	}
 }
 
-// Whoever else answers at an address that the directory has is not the peer.
+// Another that answers at an address that the directory has is not the peer.
 func TestFindRefusesOthers(t *testing.T) {
 	d, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
 	if err != nil {

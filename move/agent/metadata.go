@@ -46,7 +46,7 @@ type reach struct {
 	address []byte
 }
 
-// MetadataBlob is everything a peer needs to reach this agent, for whoever
+// MetadataBlob is everything a peer needs to reach this agent, for a caller who
 // carries it there.
 func (a *Agent) MetadataBlob() []byte {
 	return metadata{name: a.options.Name, incarnation: a.incarnation, fabrics: a.reaches(), regions: a.Regions()}.append(nil)

@@ -103,8 +103,8 @@ func TestPeersAreLookedUpWhenNeeded(t *testing.T) {
 	if err := peers.With(soon(t), member(b), func(*agent.Peer) error { return failed }); !errors.Is(err, failed) || w.lookUps != 3 {
 		t.Errorf("looked up %d times: %v", w.lookUps, err)
 	}
-	if err := peers.Tell(soon(t), kv.Member{Name: "nobody"}, nil); err == nil || len(w.gone) != 0 {
-		t.Errorf("told an agent that nobody knows: %v; gone are %v", err, w.gone)
+	if err := peers.Tell(soon(t), kv.Member{Name: "stranger"}, nil); err == nil || len(w.gone) != 0 {
+		t.Errorf("told an agent that is not known: %v; gone are %v", err, w.gone)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestPeersTellWhoIsGone(t *testing.T) {
 }
 
 // A peer that does not answer keeps a bounded number of messages waiting, and
-// nobody else's.
+// no other peer's.
 func TestPeersBoundWhatIsOnItsWay(t *testing.T) {
 	w := &town{agents: make(map[string]*side)}
 	a, b := w.add(t, "a"), w.add(t, "b")
@@ -187,11 +187,11 @@ func TestPeersHearHowAPostEnded(t *testing.T) {
 			t.Errorf("post %d ended with %v, want %v", i, err, want)
 		}
 	}
-	nobody := kv.Member{Name: "nobody", Incarnation: agent.NewID()}
+	stranger := kv.Member{Name: "stranger", Incarnation: agent.NewID()}
 	for range 2 { // what was not posted is not on its way
-		err := peers.Post(soon(t), nobody, []byte("FULL"), func(error) { t.Error("it ended, and never began") })
+		err := peers.Post(soon(t), stranger, []byte("FULL"), func(error) { t.Error("it ended, and never began") })
 		if err == nil || errors.Is(err, fabric.ErrBusy) {
-			t.Errorf("a post to nobody: %v", err)
+			t.Errorf("a post to a stranger: %v", err)
 		}
 	}
 }

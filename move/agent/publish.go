@@ -31,7 +31,7 @@ const (
 	maxRecordText    = 1 << 10
 )
 
-// ParseAgentRecord reads an agent's record as whoever can write to the directory
+// ParseAgentRecord reads an agent's record as any client that can write to the directory
 // left it. What it returns is the key's agent, and bounded in every part.
 func ParseAgentRecord(record directory.Record) (AgentRecord, error) {
 	refuse := func(why string, args ...any) (AgentRecord, error) {

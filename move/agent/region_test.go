@@ -68,7 +68,7 @@ func TestRegionsDoNotOverlap(t *testing.T) {
 	}
 }
 
-// Whoever comes last, a region that was deregistered stays so.
+// Whichever comes last, a region that was deregistered stays so.
 func TestFenceDoesNotUndoDeregister(t *testing.T) {
 	a, b := start(t, agent.Options{Name: "a"}), start(t, agent.Options{Name: "b"})
 	arena := newArena(t)

@@ -128,7 +128,7 @@ func TestSpansAreChecked(t *testing.T) {
 		t.Error("another agent's peer was taken")
 	}
 	for name, o := range map[string]agent.GrantOptions{
-		"nobody": {Op: fabric.Read, For: time.Minute}, "nothing": {Peer: "b", For: time.Minute}, "never": {Peer: "b", Op: fabric.Read},
+		"no peer": {Op: fabric.Read, For: time.Minute}, "nothing": {Peer: "b", For: time.Minute}, "never": {Peer: "b", Op: fabric.Read},
 	} {
 		o.Side = a.spans(t, good)
 		if _, err := a.Grant(o); err == nil {

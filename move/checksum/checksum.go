@@ -15,7 +15,7 @@ import (
 )
 
 // Digest is the checksum of a chunk: XXH3-64 of the XXH3-64s of its segments of
-// 4 KiB. Segments are counted in the chunk, not in anybody's memory, so that
+// 4 KiB. Segments are counted in the chunk, not in either side's memory, so that
 // two sides that cut the bytes differently agree.
 //
 // The obvious way, one streaming hash, copies every byte into the hasher's own

@@ -72,7 +72,7 @@ func (p *Pinned) At() Pointer { return Pointer(p.address()) }
 
 func (p *Pinned) address() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(p.bytes))) }
 
-// Close frees it, or unpins it if nobody else has registered it.
+// Close frees it, or unpins it if no other has registered it.
 func (p *Pinned) Close() error {
 	if p.shared != nil {
 		return p.unregister()

@@ -74,7 +74,7 @@ var hints = []struct {
 	{ErrBusy, "wait until something that runs has ended, and post again"},
 }
 
-// Hint says what to do about an error; empty where nobody knows.
+// Hint says what to do about an error; empty where nothing can be done.
 func Hint(err error) string {
 	var e *Error
 	for at := err; errors.As(at, &e); at = e.Err {

@@ -14,7 +14,7 @@
 //	NotSubmitted   InDoubt ◄──────┘
 //
 // Done: every byte is in place and its checksum was right. NotSubmitted: no byte
-// left or arrived. InDoubt: some may have; nobody can say which. In every end
+// left or arrived. InDoubt: some may have; neither side can say which. In every end
 // state the caller's own memory is quiet: nothing reads or writes it any more.
 // A timeout alone never ends a transfer; it cancels, and the cancel ends it.
 package fabric
@@ -112,7 +112,7 @@ type Fabric interface {
 	Close(ctx context.Context) error
 }
 
-// Fetcher is a fabric that can ask whoever listens at an address of its kind
+// Fetcher is a fabric that can ask the agent that listens at an address of its kind
 // for its agent's metadata, before anything else is known of it.
 type Fetcher interface {
 	Fetch(ctx context.Context, address []byte) ([]byte, error)
@@ -130,7 +130,7 @@ type Link interface {
 	// deadline is the transfer's: past it the transfer is cancelled. Posting an
 	// ID that is running returns the running transfer; one that has ended on the
 	// same connection is answered as it ended: what is done stays done, and
-	// nobody is notified twice. A connection that was lost is forgotten; an
+	// the peer is not notified twice. A connection that was lost is forgotten; an
 	// agent remembers its own ids beyond that.
 	Post(ctx context.Context, p *Prepared, o PostOptions) (*Transfer, error)
 	// Notify delivers payload by itself, after everything posted before.

@@ -135,7 +135,7 @@ func addRuns(dst, src *mem.Spans) error {
 	return nil
 }
 
-// Limits on a list, whoever wrote it.
+// Limits on a list, one's own or a peer's.
 const (
 	MaxParts  = 1 << 10
 	MaxRuns   = 1 << 20

@@ -58,7 +58,7 @@ type Bound struct {
 	idle  []func()
 }
 
-// Hold is for work on the memory that no lock can stop, as a kernel on a GPU: whoever
+// Hold is for work on the memory that no lock can stop, as a kernel on a GPU: who
 // does it holds the memory from before it begins until Drop, when it has ended.
 func (b *Bound) Hold() {
 	b.mu.Lock()

@@ -9,7 +9,7 @@ import (
 // Sums are those of one run of this agent's memory, segment by segment (package
 // checksum), taken by whatever places bytes there, while they are in its cache:
 // another pass over memory costs as much as the copy did. A fabric that cannot say
-// them says nothing, and whoever wants them sums by itself.
+// them says nothing, and who wants them sums by itself.
 type Sums struct {
 	region, offset, bytes uint64
 	checked               bool
@@ -26,7 +26,7 @@ func NewSums(region, offset, bytes uint64, checked bool) *Sums {
 }
 
 // KnownSums are those of a source that has them already. A fabric that sends sums
-// along sends these: whoever places the bytes finds out whether they are right.
+// along sends these: the side that places the bytes finds out whether they are right.
 func KnownSums(region, offset, bytes uint64, sums []byte) *Sums {
 	return &Sums{region: region, offset: offset, bytes: bytes, sums: sums, noted: uint64(len(sums) / 8)}
 }

@@ -22,7 +22,7 @@ type ArenaOptions struct {
 }
 
 // sealed keeps a mapping valid: a file that shrinks under a mapping is a SIGBUS
-// in whoever reads it.
+// in the process that reads it.
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // Arena is DRAM that another process can map: a sealed memfd.

@@ -14,7 +14,7 @@ import (
 // BorrowOptions describes memory of another process.
 type BorrowOptions struct {
 	// PIDFD holds the process; Borrow takes it over. A number alone could
-	// belong to somebody else by the time it is used.
+	// belong to another process by the time it is used.
 	PIDFD int
 	PID   int
 	// Address and SizeBytes are the stretch, in that process's address space.

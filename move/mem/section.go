@@ -6,8 +6,8 @@
 //	Spans     which bytes of a section, kept as strided runs
 //	Cursor    walks Spans piece by piece, cut wherever the caller needs a cut
 //
-// A section is counted: whoever touches its bytes holds a reference, and Close
-// waits until nobody does. Offsets and lengths that come from outside are
+// A section is counted: who touches its bytes holds a reference, and Close
+// waits until all are given back. Offsets and lengths that come from outside are
 // checked for overflow and bounds before anything is dereferenced.
 package mem
 

@@ -243,7 +243,7 @@ func TestReleaseWithoutAcquirePanics(t *testing.T) {
 	defer closeNow(t, a.Section)
 	defer func() {
 		if recover() == nil {
-			t.Error("a reference was given back that nobody held")
+			t.Error("a reference was given back that was not held")
 		}
 	}()
 	a.Release()

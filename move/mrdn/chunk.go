@@ -17,7 +17,7 @@ const (
 // Chunk is the next Length bytes of a part, in the part's own order. Behind
 // them comes their checksum, a u64: XXH3-64 over the XXH3-64s of their 4 KiB
 // segments (docs/wire.md), computed where the bytes lay in memory. It is behind
-// them because whoever has just written the bytes has them in its cache.
+// them because the core that has just written the bytes has them in its cache.
 type Chunk struct {
 	Handle uint32
 	Length uint32

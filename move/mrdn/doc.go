@@ -14,7 +14,7 @@
 //
 // The checksum covers the body, not the header. Every header field but the
 // tier is checked by value, so a flipped bit there is an error; a tier that
-// turns into another valid tier is not seen here. Whoever acts on a tier that
+// turns into another valid tier is not seen here. Who acts on a tier that
 // came from afar must treat it as a hint, as the format means it.
 //
 // A parser never reads past its input and never allocates by a length it has

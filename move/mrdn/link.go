@@ -70,7 +70,7 @@ func ParsePrefix(b []byte) (LinkFrame, uint32, error) {
 	return frame, length, nil
 }
 
-// badPrefix is put into words only where somebody reads them: strangers send
+// badPrefix is put into words only where a log shows them: strangers send
 // many.
 type badPrefix [PrefixSize]byte
 

@@ -12,8 +12,8 @@ import (
 	"meridian/kv"
 )
 
-// manyChecks makes rapid try so many configurations, unless whoever runs the
-// tests asks for another number.
+// manyChecks makes rapid try so many configurations, unless -rapid.checks
+// asks for another number.
 func manyChecks(t *testing.T, checks string) {
 	t.Helper()
 	f := flag.Lookup("rapid.checks")

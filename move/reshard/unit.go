@@ -14,7 +14,7 @@ import (
 const PlaceBytes = 4096
 
 // Unit is what an object cache keeps as one object: so many tokens of one
-// sequence, all layers and all heads of them. Whoever publishes a model's cache, under
+// sequence, all layers and all heads of them. Every engine that publishes a model's cache, under
 // whatever split, block size and layout, has the same unit.
 //
 //	│ component 0: layer, head, token, K V │ component 1 … │

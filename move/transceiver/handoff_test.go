@@ -104,7 +104,7 @@ func handOver(t *testing.T, src, dst *engine, w way) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r := (handoff.Record{OfStore: true, Unused: true, Problem: "handoff: cancelled"}); !strings.Contains(r.String(), "outcome   given back before anybody took it; nothing went wrong") {
+	if r := (handoff.Record{OfStore: true, Unused: true, Problem: "handoff: cancelled"}); !strings.Contains(r.String(), "outcome   given back before it was taken; nothing went wrong") {
 		t.Error(r.String())
 	}
 	if text := records[0].String(); !strings.Contains(text, "outcome   done") || records[0].Bytes == 0 {

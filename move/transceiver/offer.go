@@ -33,7 +33,7 @@ type Offer struct {
 	ToKeep bool
 }
 
-// KnownContent is what a cache is of, as somebody says who has its tokens: an object cache
+// KnownContent is what a cache is of, as the side says that has its tokens: an object cache
 // has keys alone.
 type KnownContent struct {
 	// Fingerprint is under the key of the home that offers.

@@ -283,7 +283,7 @@ func TestOwnerDies(t *testing.T) {
 		t.Errorf("a dead owner was waited for, %v long: %v", time.Since(begun), err)
 	}
 	if err := in.Wait(soon(t)); err == nil {
-		t.Error("the reader has what nobody gave")
+		t.Error("the reader has what its owner did not give")
 	}
 	if err := kept.Wait(soon(t)); err == nil {
 		t.Error("what was to be kept was taken")

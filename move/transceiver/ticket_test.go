@@ -70,13 +70,13 @@ func TestTicketIsUsedOnce(t *testing.T) {
 	}
 }
 
-// An offer that nobody takes ends by itself, and its ticket with it.
+// An offer that is not taken ends by itself, and its ticket with it.
 func TestOfferExpires(t *testing.T) {
 	x := newPair(t, handoff.Timing{})
 	x.offer.Keep = 20 * time.Millisecond
 	out := x.offered(t)
 	if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrExpired) {
-		t.Fatalf("nobody came: %v", err)
+		t.Fatalf("it was not taken: %v", err)
 	}
 	if err := x.accepted(t, soon(t)).Wait(soon(t)); !errors.Is(err, handoff.ErrExpired) {
 		t.Errorf("an expired ticket: %v", err)

@@ -383,12 +383,12 @@ func TestEventsComeInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := errors.Join(in.Cancel(soon(t)), d.Leave(soon(t), "nobody")); err != nil {
+		if err := errors.Join(in.Cancel(soon(t)), d.Leave(soon(t), "stranger")); err != nil {
 			t.Fatal(err)
 		}
 		<-out.Freed()
 	}
-	if err := d.Close(soon(t)); err != nil { // after which nobody is told anything
+	if err := d.Close(soon(t)); err != nil { // after which no peer is told anything
 		t.Fatal(err)
 	}
 	if len(told) != 40 {

@@ -61,7 +61,7 @@ func (e *events) listen(n fabric.Notification) error {
 	return err
 }
 
-// onNotified sets hear. When it returns, nobody is in the old one any more: what
+// onNotified sets hear. When it returns, no call is in the old one any more: what
 // that looked at may change.
 func (e *events) onNotified(hear func(fabric.Notification) error) {
 	e.mu.Lock()

@@ -145,7 +145,7 @@ func TestSuiteFindsFaults(t *testing.T) {
 		{fault: "notifies before the data", play: "notified after the data is in place", says: "came before its data"},
 		{fault: "notifies twice", play: "notified after the data is in place", says: "notified 2 times"},
 		{fault: "loses empty notifications", play: "notified after the data is in place", says: "notified 0 times"},
-		{fault: "forges the sender", play: "notified without data", says: "somebody"},
+		{fault: "forges the sender", play: "notified without data", says: "forger"},
 		{fault: "hurries Notify", play: "notified in order", says: "", slow: slow},
 		{fault: "swallows a refusal", play: "notified into a full queue", says: "refused"},
 		{fault: "denies data whose notification was refused", play: "notified into a full queue", says: "bytes are wrong"},

@@ -45,7 +45,7 @@ func (p *posted) touched(near bool) *memory {
 }
 
 // stopped is for a transfer that may not touch its memory on one side any more.
-// The owner gives that new bytes: they stay, and nobody sees them.
+// The owner gives that new bytes: they stay, and the other side does not see them.
 func (p *posted) stopped(near bool, then func()) {
 	p.s.Helper()
 	m := p.touched(near)

@@ -32,7 +32,7 @@ func (g *guard) want(grant kv.ID, s *fabric.Sums) {
 	g.sums[grant] = s
 }
 
-// Admit refuses whoever comes with a grant that was revoked.
+// Admit refuses an access under a grant that was revoked.
 func (g *guard) Admit(a fabric.Access) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -116,7 +116,7 @@ func playNotifiedInOrder(s *fixture) {
 	s.checkAll()
 }
 
-// A refusal reaches whoever posted; it is not Done, and data that arrived is
+// A refusal reaches the poster; it is not Done, and data that arrived is
 // not denied.
 func playNotifiedBusy(s *fixture) {
 	s.needNotify()

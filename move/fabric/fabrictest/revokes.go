@@ -15,7 +15,7 @@ var revokePlays = []testCase{
 	{name: "revoked before it is posted", run: playRevokedBefore},
 }
 
-// revoke takes a grant of far's back, as an agent does: first nobody new is let
+// revoke takes a grant of far's back, as an agent does: first no new access is let
 // in, then what runs is stopped.
 func (s *fixture) revoke(grant kv.ID) {
 	s.Helper()
@@ -29,7 +29,7 @@ func (s *fixture) revoke(grant kv.ID) {
 func (s *fixture) needRevoke() {
 	s.Helper()
 	if _, serves := s.far.fabric.(fabric.Revoker); !serves {
-		s.Skip("this fabric serves nobody under grants")
+		s.Skip("this fabric serves no peer under grants")
 	}
 }
 

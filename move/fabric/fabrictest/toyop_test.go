@@ -150,7 +150,7 @@ func (o *toyOp) notify() error {
 	}
 	n := fabric.Notification{From: l.near.self.Name, Incarnation: l.near.self.Incarnation, Transfer: o.o.ID, Payload: o.o.Notification}
 	if o.has("forges the sender") {
-		n.From = "somebody"
+		n.From = "forger"
 	}
 	if o.has("notifies twice") {
 		_, _ = l.far.events.Notified(n)
@@ -204,7 +204,7 @@ func (o *toyOp) copy(remote *fabric.Bound) (moved bool, err error) {
 func (o *toyOp) afterStop(dst, src *fabric.Bound, from, to fabric.Walk) error {
 	cause := o.stopCause()
 	if o.has("deregister does not wait") {
-		time.Sleep(50 * time.Millisecond) // so that whoever did not wait is seen
+		time.Sleep(50 * time.Millisecond) // so that a caller that did not wait is seen
 		out := to.Next(1)
 		dst.Section(out.Part).Bytes(out.Offset, 1)[0]++
 	}
@@ -238,8 +238,8 @@ func held(b *fabric.Bound) (sections []*mem.Section) {
 	return sections
 }
 
-// spoil does to the bytes what a checksum would not see, or what nobody asked
-// for.
+// spoil does to the bytes what a checksum would not see, or what the poster did not
+// ask for.
 func (o *toyOp) spoil(dst, src *fabric.Bound) {
 	w := dst.List.Walk()
 	first := w.Next(64)

@@ -104,7 +104,7 @@ func (f *Fabric) Capabilities() fabric.Capabilities {
 	}
 }
 
-// Address is nil: nobody else can connect.
+// Address is nil: no other agent can connect.
 func (f *Fabric) Address() []byte { return nil }
 
 // Register makes a region reachable.

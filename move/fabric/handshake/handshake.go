@@ -31,7 +31,7 @@ import (
 type Self struct {
 	Agent       string
 	Incarnation kv.ID
-	// Key is the cell's; nil means that nobody is asked for a proof.
+	// Key is the cell's; nil means that peers are not asked for a proof.
 	Key *trust.CellKey
 }
 

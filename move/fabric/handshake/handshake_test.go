@@ -70,7 +70,7 @@ func TestIntroductions(t *testing.T) {
 		dialed, heard          error
 		says                   string
 	}{
-		"nobody asks":            {},
+		"neither asks":           {},
 		"both know the key":      {dialerKey: key, listenerKey: key},
 		"another cell":           {dialerKey: other, listenerKey: key, dialed: fabric.ErrUnproven, heard: fabric.ErrUnproven, says: "cell.key"},
 		"no key to prove with":   {listenerKey: key, dialed: fabric.ErrUnproven, heard: io.EOF, says: "asks for a proof"},
@@ -98,7 +98,7 @@ func TestIntroductions(t *testing.T) {
 	}
 }
 
-// Whoever records a conversation cannot lead it again: the nonces are new.
+// A conversation that was recorded cannot be led again: the nonces are new.
 func TestReplayedProof(t *testing.T) {
 	key := newKey(t)
 	listener := Self{Agent: "b", Incarnation: second, Key: key}

@@ -29,7 +29,7 @@ type PendingOptions struct {
 	Metadata func() []byte
 	// Serve has the connection until it returns; then it is closed.
 	Serve func(net.Conn, mrdn.Hello) error
-	// Refused hears of everybody who was turned away.
+	// Refused hears of all who were turned away.
 	Refused func(from string, err error)
 	// Patience is how long a stranger may take to say who it is.
 	Patience time.Duration
@@ -66,7 +66,7 @@ func Listen(listener net.Listener, o PendingOptions) *PendingPeers {
 // Addr is where the door is.
 func (d *PendingPeers) Addr() net.Addr { return d.listener.Addr() }
 
-// Close lets nobody in any more and turns strangers away. Those who are served
+// Close lets no peer in any more and turns strangers away. Those who are served
 // go on: their Serve ends when its owner says so, and Wait waits for it.
 func (d *PendingPeers) Close() error {
 	d.mu.Lock()
@@ -82,7 +82,7 @@ func (d *PendingPeers) Close() error {
 	return d.listener.Close()
 }
 
-// Wait returns when nobody is served any more.
+// Wait returns when no peer is served any more.
 func (d *PendingPeers) Wait() { d.wait.Wait() }
 
 func (d *PendingPeers) accept() {
@@ -101,8 +101,8 @@ func (d *PendingPeers) accept() {
 		if !d.admit(conn) {
 			conn.Close()
 		}
-		// Whoever is served goes first: a crowd at the door waits its turn, and
-		// one that nobody of comes in has no more than a third of the time.
+		// Peers that are served go first: a crowd at the door waits its turn, and
+		// one of which none comes in has no more than a third of the time.
 		runtime.Gosched()
 		if d.turnedAway.Load() > int64(d.options.Strangers) {
 			time.Sleep(min(2*time.Since(began), maxPause))

@@ -132,7 +132,7 @@ func TestDestinationIsFencedWhileItIsCopied(t *testing.T) {
 	}
 }
 
-// A region that was fenced is unmapped by whoever borrowed it.
+// A region that was fenced is unmapped by its borrower.
 func TestLoansAreGivenBack(t *testing.T) {
 	near, far := newAgent(t, "near", 1<<20, Options{}), newAgent(t, "far", 1<<20, Options{})
 	l := near.connect(t, far.peer())

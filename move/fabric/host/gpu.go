@@ -60,7 +60,7 @@ func concerns(t *link.Taking, loans []*loan) (some, all bool) {
 		some, all = some || l.section == nil, all && l.section == nil
 	}
 	if t.Enter() != nil {
-		return some, all // it is over, as whoever takes it finds out
+		return some, all // it is over, as the copier finds out
 	}
 	defer t.Leave()
 	for i := range t.In.Bound.List {

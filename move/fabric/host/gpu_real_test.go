@@ -9,7 +9,7 @@ import (
 )
 
 // Host memory at one end, which the GPU sees, or does not. All of it is played where
-// nobody waits for the race detector.
+// the race detector does not slow it.
 func TestRealSuiteGPUAndHost(t *testing.T) {
 	for _, unregistered := range []bool{false, true} {
 		g := newGPUs(t, 1)

@@ -26,7 +26,7 @@ func credentials(conn *net.UnixConn) (peer *unix.Ucred, err error) {
 	return peer, errors.Join(err, credErr)
 }
 
-// sameUser turns away whoever is another user: a loan shows a whole region.
+// sameUser turns away peers of other users: a loan shows a whole region.
 func sameUser(conn *net.UnixConn) error {
 	peer, err := credentials(conn)
 	if err != nil {

@@ -5,14 +5,14 @@
 //	READ    the poster maps the peer's region and copies into its own
 //	WRITE   the peer maps the poster's region and copies into its own, and acks
 //
-// Whoever copies is the destination's own agent. It compares each piece of
+// The agent that copies is the destination's own. It compares each piece of
 // 64 KiB with its source while both are in its cache; two mappings in front of
 // one core need no hash to be compared, and comparing is exact.
 //
 // What is lent and taken when is decided by link.Lending; here it is done. The
 // source's agent takes its memory back alone. It has a flag page, which it writes
 // and its peers can only read, where a flag flies for each part that may be
-// taken. A fence, a Revoke or a Cancel takes the flag down. Whoever copies
+// taken. A fence, a Revoke or a Cancel takes the flag down. The copier
 //
 //	pins     says on its own page under which flag it is about to take
 //	looks    whether the flag flies, else it takes nothing
@@ -21,7 +21,7 @@
 //
 // So what is read after a fence is never reported as Done and never
 // acknowledged, whatever the two processes do; a reader does no harm to the
-// memory it reads. Whoever takes a flag down also waits until the peer's pin is
+// memory it reads. Who takes a flag down also waits until the peer's pin is
 // gone, for the few microseconds that a piece takes: then not even an InDoubt
 // destination holds bytes from after the fence. That wait is bounded, because a
 // peer may have been stopped (SIGSTOP) within a piece; the at most 64 KiB for
@@ -32,7 +32,7 @@
 // A guard is asked for every transfer, a read's too, before it starts. But a
 // peer that was lent a region can see all of it: agents of one user meet here
 // and trust each other to read no more than they asked for; other users are
-// turned away, and so is whoever does not know the cell's key.
+// turned away, and so are peers that do not know the cell's key.
 //
 // Memory is lent as a memfd, which the borrower maps to read; or, where it lies in
 // the process of an engine, as that process's pidfd, and the borrower reads it
@@ -93,7 +93,7 @@ type Options struct {
 	KeepAlive time.Duration
 	// Handshake bounds how long a new connection may take to say who it is.
 	Handshake time.Duration
-	// Key is the cell's: both sides prove that they know it. Nil asks nobody.
+	// Key is the cell's: both sides prove that they know it. Nil asks for no proof.
 	Key *trust.CellKey
 	// Guard decides what peers may touch; nil opens all that is registered.
 	Guard  fabric.Guard
@@ -138,7 +138,7 @@ func (o Options) validate() error {
 	case o.Workers < 1 || o.Workers > maxCopiers-gpuCopiers:
 		return fmt.Errorf("host: %d workers, must be 1 to %d", o.Workers, maxCopiers-gpuCopiers)
 	case o.Events == nil:
-		return errors.New("host: nobody to tell of events")
+		return errors.New("host: Options.Events is nil")
 	}
 	return nil
 }

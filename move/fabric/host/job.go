@@ -63,7 +63,7 @@ func (j *job) work(h copier) (more bool) {
 		if cuts, n = j.next(cuts[:0]); n == 0 {
 			break
 		}
-		// The pin is in place before the flag is looked at: whoever takes the flag
+		// The pin is in place before the flag is looked at: who takes the flag
 		// down first is seen by the look, and else sees the pin.
 		h.pin.Store(j.taking.Flag.Turn)
 		err := j.piece(cuts)

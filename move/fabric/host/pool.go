@@ -130,7 +130,7 @@ func (p *pool) work() {
 	}
 }
 
-// close ends the workers, for whom wait waits. Everybody's jobs have been made
+// close ends the workers, for whom wait waits. All jobs have been made
 // quiet before.
 func (p *pool) close() {
 	p.mu.Lock()

@@ -212,7 +212,7 @@ func TestPosterIsKilled(t *testing.T) {
 	}
 }
 
-// A peer that was stopped holds up nobody: Cancel and Deregister return.
+// A peer that was stopped holds up no caller: Cancel and Deregister return.
 func TestPeerIsStopped(t *testing.T) {
 	for range 5 {
 		c := newChild(t, "serve")

@@ -183,7 +183,7 @@ func (s *stream) Take(t *link.Taking) {
 	s.fabric.pool.do(j, j.unfinished, j.bytes <= pieceBytes)
 }
 
-// Flies looks at a flag on the peer's page. Whoever asks holds loans, and with
+// Flies looks at a flag on the peer's page. The caller holds loans, and with
 // them the page.
 func (s *stream) Flies(f link.Flag) bool { return s.borrowed.page.flies(f) }
 

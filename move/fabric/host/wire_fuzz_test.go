@@ -77,7 +77,7 @@ func neighbour(t *testing.T, socket string, said []byte, gift bool) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(time.Minute))
 	if _, err := (handshake.Self{Agent: "a"}).Introduce(conn, handshake.DialRequest{Link: kv.ID{1}, Streams: 1}); err != nil {
-		t.Fatalf("the fabric greets nobody any more: %v", err)
+		t.Fatalf("the fabric greets no peer any more: %v", err)
 	}
 	var rights []byte
 	if gift && len(said) > 0 {

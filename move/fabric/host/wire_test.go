@@ -21,7 +21,7 @@ func (*lostOwner) frame(mrdn.LinkFrame, []byte) error { return nil }
 
 func (o *lostOwner) lost(err error) { o.lostFor <- err }
 
-// runWire starts a wire; what it sends is read by nobody but the test.
+// runWire starts a wire; what it sends is read by the test alone.
 func runWire(t *testing.T, server *link.Server) (*wire, *net.UnixConn, *lostOwner) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -7,7 +7,7 @@
 //	   notify ─────────────────────────► Events.Notified
 //	   Finish ◄───── dismiss ─────────── gives the memory back
 //
-// Whoever posts a transfer moves its bytes, in either direction, on one of its
+// The poster of a transfer moves its bytes, in either direction, on one of its
 // own workers. The peer's part is to say what may be touched and to take it
 // back: a Stop is seen before the next piece of 64 KiB.
 package inproc
@@ -252,7 +252,7 @@ func (f *Fabric) Close(ctx context.Context) error {
 			errs = append(errs, l.end(ctx, fabric.ErrPeerGone))
 		}
 	}
-	everyone := func(servedTransfer) bool { return true }
-	errs = append(errs, workers.StopAll(ctx, fabric.ErrPeerGone, f.findServed(everyone)), f.pool.Close(ctx))
+	all := func(servedTransfer) bool { return true }
+	errs = append(errs, workers.StopAll(ctx, fabric.ErrPeerGone, f.findServed(all)), f.pool.Close(ctx))
 	return errors.Join(errs...)
 }

@@ -141,7 +141,7 @@ func TestRebornPeer(t *testing.T) {
 	}
 	old.Incarnation = kv.ID{}
 	if _, err := near.Connect(t.Context(), old); err != nil {
-		t.Errorf("a link to whoever is there: %v", err)
+		t.Errorf("a link to any incarnation: %v", err)
 	}
 }
 

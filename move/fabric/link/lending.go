@@ -19,7 +19,7 @@ import (
 //	raises a flag, lends ──── Source ─────► looks at the flag, copies a piece, looks …
 //	lowers it        ◄── Taken, or Ack ──── looks once more at the end
 //
-// Whoever wants the source quiet lowers the flag. What was copied after that is
+// Who wants the source quiet lowers the flag. What was copied after that is
 // never reported as done, because the reader looks after its last piece; and a
 // reader that finds the flag down ends nothing by itself: the owner says why.
 type Lending struct {
@@ -199,7 +199,7 @@ func (l *Lending) hearSource(s mrdn.Source) error {
 	if in == nil {
 		l.mu.Unlock()
 		if !l.serving && !running {
-			l.lender.Send(mrdn.Taken{Handle: s.Handle}.Append(nil)) // nobody wants it
+			l.lender.Send(mrdn.Taken{Handle: s.Handle}.Append(nil)) // no transfer wants it
 		}
 		return nil
 	}
@@ -313,7 +313,7 @@ func (t *Taking) Enter() error {
 func (t *Taking) Leave() { t.placing.RUnlock() }
 
 // Hold is Enter for a piece that is placed by a device, which no lock can stop and no
-// lock is held for: whoever wants quiet is not made to wait here, but the transfer has
+// lock is held for: who wants quiet is not made to wait here, but the transfer has
 // not ended before Drop. A fence or a Revoke waits for those that it has stopped by
 // itself.
 func (t *Taking) Hold() error {

@@ -68,7 +68,7 @@ func newLentLink(t *testing.T) *lentLink {
 	l := &lentLink{t: t, near: &lenders{}, far: &lenders{turn: 1000}}
 	l.near.other, l.far.other = l.far, l.near
 	l.poster = NewPoster(PosterOptions{Regions: nearRegions, Clock: fabric.SystemClock, MaxTransfers: 4, OnLost: func(error) {}})
-	l.server = NewServer(ServerOptions{Peer: "b", Regions: farRegions, Events: nobody{}, MaxTransfers: 4, OnLost: func(error) {}})
+	l.server = NewServer(ServerOptions{Peer: "b", Regions: farRegions, Events: deaf{}, MaxTransfers: 4, OnLost: func(error) {}})
 	l.nearSide, l.farSide = NewLending(l.near, l.poster, false), NewLending(l.far, l.server, true)
 	l.poster.Attach(l.nearSide)
 	l.server.Attach(l.farSide)
@@ -159,7 +159,7 @@ func TestLentPartsAreTaken(t *testing.T) {
 	}
 }
 
-// Whoever has taken the last byte looks at the flag once more: what was revoked
+// Who has taken the last byte looks at the flag once more: what was revoked
 // or fenced meanwhile is not done, and says why.
 func TestLentPartsAreTakenBack(t *testing.T) {
 	for name, stop := range map[string]struct {
@@ -200,7 +200,7 @@ func TestLentByTheDead(t *testing.T) {
 	l.ended(transfer, fabric.InDoubt, fabric.ErrPeerGone)
 }
 
-// A source that nobody awaits is given back, and one that is being taken is not,
+// A source that is not awaited is given back, and one that is being taken is not,
 // however often it is named.
 func TestSourcesThatComeTwice(t *testing.T) {
 	l := newLentLink(t)

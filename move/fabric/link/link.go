@@ -34,9 +34,9 @@ type Stream interface {
 	// Send queues frames, which are the caller's again when it returns.
 	Send(frames []byte)
 	// Post queues a part, and says how far it has come. The caller holds the
-	// end's lock, so that nobody can ask for quiet meanwhile.
+	// end's lock, so that no caller can ask for quiet meanwhile.
 	Post(p *Outbound) (Progress, error)
-	// Expect makes the stream ready for the bytes of a part. Bytes that nobody
+	// Expect makes the stream ready for the bytes of a part. Bytes that no part
 	// expects are thrown away: the peer may not know yet that they are unwanted.
 	// An error means that the part's handle is in use, and that the stream has
 	// not taken the part.

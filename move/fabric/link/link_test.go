@@ -51,11 +51,11 @@ func (w *wire) Quiet(match func(Part) bool) {
 
 func (w *wire) Close() { w.closed = true }
 
-// nobody hears events.
-type nobody struct{ fabric.Events }
+// deaf takes events and does nothing.
+type deaf struct{ fabric.Events }
 
-func (nobody) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }
-func (nobody) Refused(string, error)                                            {}
+func (deaf) Notified(fabric.Notification) (fabric.NotificationHandler, error) { return nil, nil }
+func (deaf) Refused(string, error)                                            {}
 
 // memory registers a region of one page.
 func memory(t *testing.T) (*fabric.Regions, *mem.Arena) {
@@ -100,7 +100,7 @@ func hear(t *testing.T, e End, s Stream, kind mrdn.LinkFrame, frame []byte) {
 func serve(t *testing.T) (*Server, *wire) {
 	t.Helper()
 	regions, _ := memory(t)
-	server := NewServer(ServerOptions{Peer: "b", Regions: regions, Events: nobody{}, MaxTransfers: 4, OnLost: func(error) {}})
+	server := NewServer(ServerOptions{Peer: "b", Regions: regions, Events: deaf{}, MaxTransfers: 4, OnLost: func(error) {}})
 	w := new(wire)
 	server.Attach(w)
 	return server, w
@@ -141,7 +141,7 @@ func TestRepeatedRunsAreOwed(t *testing.T) {
 	list := make(fabric.List, 1000)
 	for i := range list {
 		list[i] = once
-		list[i].Region, list[i].Epoch = uint64(100+i), 1 // which nobody has registered
+		list[i].Region, list[i].Epoch = uint64(100+i), 1 // which is not registered
 	}
 	server, w := serve(t)
 	hear(t, server, w, mrdn.BeginFrame, mrdn.Begin{ID: kv.ID{1}, Handle: 1, Parts: 1, Write: true, Bytes: list.Bytes(), List: list.AppendRepeating(nil)}.Append(nil))
@@ -277,7 +277,7 @@ func TestLostServerBeginsNothing(t *testing.T) {
 	}
 }
 
-// A stream need not remember what nobody wants: of a write that is refused the
+// A stream need not remember what the server does not want: of a write that is refused the
 // rest may never come.
 func TestRefusedWritesAreNotExpected(t *testing.T) {
 	s, w := serve(t)
@@ -294,7 +294,7 @@ func TestRefusedWritesAreNotExpected(t *testing.T) {
 	}
 }
 
-// An announcement that was withdrawn is over; its answer finds nobody.
+// An announcement that was withdrawn is over; its answer finds no transfer.
 func TestWithdraw(t *testing.T) {
 	regions, _ := memory(t)
 	p := NewPoster(PosterOptions{Regions: regions, Clock: fabric.SystemClock, MaxTransfers: 1, OnLost: func(error) {}})

@@ -283,7 +283,7 @@ func (e *Poster) Left(p *Outbound, err error) {
 	e.carryOut(e.machine.Left(p.ID))
 }
 
-// Gone is why the link is lost, or nil. Whoever waited for a transfer knows of
+// Gone is why the link is lost, or nil. Who waited for a transfer knows of
 // its end before OnLost is called, and may be back by then.
 func (e *Poster) Gone() error {
 	e.mu.Lock()

@@ -50,7 +50,7 @@ func (c *byHand) pass(d time.Duration) {
 
 // busyRoom attends to what it is told, and has no room for a word that says so.
 type busyRoom struct {
-	nobody
+	deaf
 	server *Server
 	heard  []string
 }
@@ -111,7 +111,7 @@ func TestReceiptsWaitForOneAnother(t *testing.T) {
 	if len(w.sent) != 1 || acks(t, w.sent[0])[0].Code != mrdn.CodeBusy {
 		t.Fatalf("a refusal waits: %d were sent", len(w.sent))
 	}
-	hear(t, server, w, mrdn.NoticeFrame, notice(1, "one")) // again, which nobody is told of
+	hear(t, server, w, mrdn.NoticeFrame, notice(1, "one")) // again, which Events is not told of
 	if len(room.heard) != 2 || len(w.sent) != 2 || acks(t, w.sent[1])[0].Code != mrdn.OK {
 		t.Fatalf("a repeated notice: heard %q, sent %d", room.heard, len(w.sent))
 	}

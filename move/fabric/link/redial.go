@@ -109,7 +109,7 @@ func (r *Redial) Connected(ctx context.Context) (Connection, error) {
 		r.mu.Unlock()
 		if err := r.waitOut(ctx, pause); err != nil {
 			r.mu.Lock()
-			r.settleLocked() // nobody has dialed, which says nothing of the peer
+			r.settleLocked() // no caller has dialed, which says nothing of the peer
 			r.mu.Unlock()
 			return nil, err
 		}
@@ -133,7 +133,7 @@ func (r *Redial) waitOut(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// settleLocked ends an attempt for everybody who waits for it. mu is held.
+// settleLocked ends an attempt for all who wait for it. mu is held.
 func (r *Redial) settleLocked() {
 	close(r.dialing)
 	r.dialing = nil

@@ -90,7 +90,7 @@ func TestOneDialsForAll(t *testing.T) {
 	}
 }
 
-// Whoever waits for another's attempt has a deadline of its own, and a
+// A caller that waits for another's attempt has a deadline of its own, and a
 // connection that comes after Close is ended.
 func TestWaitingForAnAttempt(t *testing.T) {
 	r := newRedialing()
@@ -134,7 +134,7 @@ func TestAttemptsGoOn(t *testing.T) {
 }
 
 // Callers whose deadlines are shorter than the pause between attempts do not keep
-// the link from dialing: the pause ends, whoever waits for it.
+// the link from dialing: the pause ends, whether a caller waits for it or not.
 func TestHurriedCallersDial(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRedialing()

@@ -50,7 +50,7 @@ type Server struct {
 	debt      throttle
 }
 
-// attending is a notification that was taken, and who attends to it; nil is nobody.
+// attending is a notification that was taken, and who attends to it, if not nil.
 type attending struct {
 	to fabric.NotificationHandler
 	n  fabric.Notification
@@ -168,7 +168,7 @@ func (e *Server) begin(s Stream, b mrdn.Begin) error {
 		}
 	}
 	switch {
-	case refused != nil: // bytes of it that come are expected by nobody
+	case refused != nil: // no stream expects bytes of it that come
 		e.debt.add(1+max(len(b.List), leastRun*list.Runs())/listPerDebt, e.options.Clock.Now())
 	case b.Write && b.Bytes == 0:
 		part.Bound.Release()
@@ -200,7 +200,7 @@ func costOf(list fabric.List) int {
 	return part + region*len(list) + run*list.Runs()
 }
 
-// admit asks the guard before the table of regions: whoever has no grant learns
+// admit asks the guard before the table of regions: a peer without a grant learns
 // nothing of what is registered.
 func (e *Server) admit(b mrdn.Begin, list fabric.List) (*fabric.Bound, error) {
 	if held := e.held + e.machine.Cost(); held > maxHeld {
@@ -286,7 +286,7 @@ func (e *Server) carryOut(effects []session.Effect) {
 }
 
 // quiet stops a transfer. Of its parts only those are answered that the effects
-// after it name; nobody will answer the others.
+// after it name; the others stay without an answer.
 func (e *Server) quiet(id kv.ID, after []session.Effect) {
 	for _, s := range e.streams {
 		s.Quiet(func(p Part) bool { return p.ID == id })

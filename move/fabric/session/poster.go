@@ -37,7 +37,7 @@ const (
 	// transfer: drops parts that wait, diverts those in flight. It is done when
 	// the call that returned the effect has carried it out.
 	Quiet
-	// Ended reports the end of a transfer to whoever posted it.
+	// Ended reports the end of a transfer to its poster.
 	Ended
 	// Deliver hands a notification to the agent.
 	Deliver

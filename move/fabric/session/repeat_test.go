@@ -54,7 +54,7 @@ func TestAReadHeardTwiceDoesNotStay(t *testing.T) {
 	}
 }
 
-// Whoever repeats a transfer hears that nothing happened only if nothing did.
+// A poster that repeats a transfer hears that nothing happened only if nothing did.
 func TestRepeatsAreToldWhatHappened(t *testing.T) {
 	cause := errors.New("cause")
 	for name, c := range map[string]struct {
@@ -93,7 +93,7 @@ func TestANoticeLeavesAReadThatRuns(t *testing.T) {
 	}
 	in.Delivered(id, mrdn.NoticeAck, nil)
 	if effects := in.Failed(id, 0, errors.New("fenced")); !has(effects, Quiet) || !has(effects, SendAck) {
-		t.Errorf("nobody was stopped or told: %+v", effects)
+		t.Errorf("the transfer was not stopped, or the poster not told: %+v", effects)
 	}
 	if effects := in.Noticed(mrdn.Notice{ID: id}); has(effects, Deliver) {
 		t.Error("the notification came twice")

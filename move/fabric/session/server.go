@@ -209,7 +209,7 @@ type recent struct {
 }
 
 // end is how a transfer ended. Untouched ones did nothing at all here, which
-// whoever repeats them may hear again.
+// a poster that repeats them may hear again.
 type end struct {
 	err       error
 	untouched bool

@@ -13,7 +13,7 @@ import (
 type fetcher struct {
 	stagingBuffer
 	// ahead is whose next bytes are in the GPU's half, or will be when nothing runs any
-	// more; nil for nobody's.
+	// more; nil for none's.
 	ahead *outbound
 	got   fetched // by what ran last
 	err   error   // of what ran last

@@ -78,7 +78,7 @@ func (g *grantee) ends() {
 }
 
 // A handle names one part at a time: a second part of the same handle would
-// hide the first, whose memory nobody could make quiet.
+// hide the first, whose memory could not be made quiet.
 func TestHandleInUse(t *testing.T) {
 	g := newGrantee(t)
 	g.begin(7, newID(), 10)

@@ -56,7 +56,7 @@ func (f *Fabric) serve(conn net.Conn, hello mrdn.Hello) error {
 }
 
 // reach dials, secures and introduces a connection. An empty name takes
-// whoever answers.
+// any peer that answers.
 func (f *Fabric) reach(ctx context.Context, address, name string, call handshake.DialRequest) (_ net.Conn, capabilities uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.options.Handshake)
 	defer cancel()
@@ -95,7 +95,7 @@ func (f *Fabric) dial(ctx context.Context, p fabric.Peer, link kv.ID, stream int
 	})
 }
 
-// Fetch asks whoever listens at address for its metadata.
+// Fetch asks the agent that listens at address for its metadata.
 func (f *Fabric) Fetch(ctx context.Context, address []byte) ([]byte, error) {
 	conn, _, err := f.reach(ctx, string(address), "", handshake.DialRequest{Fetch: true, Streams: 1})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"meridian/move/fabric"
 )
 
-// Whoever waited for a transfer may post the next one before the link has heard
+// A caller that waited for a transfer may post the next one before the link has heard
 // that its connection is lost.
 func TestPostRightAfterALoss(t *testing.T) {
 	p := newPair(t, 32<<20, Options{})

@@ -49,7 +49,7 @@ type scatter struct {
 type received struct {
 	mrdn.Chunk
 	sum uint64     // that came behind it
-	at  fabric.Cut // where it goes, if in one piece, and somebody wants its sums
+	at  fabric.Cut // where it goes, if in one piece, and its sums are wanted
 }
 
 func newScatter(k *socket, o *Options) *scatter {
@@ -96,7 +96,7 @@ func (s *scatter) forget() {
 	}
 }
 
-// begin finds the part of a chunk, nil if nobody expects it.
+// begin finds the part of a chunk, nil if no part expects it.
 func (s *scatter) begin(c mrdn.Chunk) (*link.Inbound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

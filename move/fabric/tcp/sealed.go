@@ -26,7 +26,7 @@ import (
 // of the opened record, so it stays.
 type sealed struct {
 	*net.TCPConn
-	open bool    // set once, before anybody uses it as a stream
+	open bool    // set once, before it is used as a stream
 	in   uintptr // descriptor, valid while scatter reads
 
 	mu   sync.Mutex // protects the rest; tls.Read may have to answer a request for new keys

@@ -40,7 +40,7 @@ type sender struct {
 	closed  bool
 	cause   error // why this side closed, where the socket would not say
 
-	inline inlineWrite // of whoever has set writing, outside writeLoop
+	inline inlineWrite // of the caller that has set writing, outside writeLoop
 }
 
 // outbound is a part whose bytes leave on a stream.
@@ -62,7 +62,7 @@ func newSender(k *socket, o *Options, e link.End) *sender {
 }
 
 // smallPart is what is copied into the control buffer and written at once by
-// whoever posts it: for a few KiB a copy is cheaper than a hand-over.
+// the poster: for a few KiB a copy is cheaper than a hand-over.
 const smallPart = checksum.SmallChunk
 
 const (
@@ -78,7 +78,7 @@ const (
 // ErrDeaf ends a link whose peer takes no frames.
 var ErrDeaf = errors.New("tcp: the peer does not read what it is sent")
 
-// Send queues frames, and writes them at once when nobody else is writing: from where
+// Send queues frames, and writes them at once when no other is writing: from where
 // they are, when nothing waits before them.
 func (s *sender) Send(frame []byte) {
 	s.mu.Lock()
@@ -190,7 +190,7 @@ func (s *sender) keepLocked(written []byte) {
 	}
 }
 
-// flushLocked writes the control buffer now if nobody is writing; what the
+// flushLocked writes the control buffer now if no call is writing; what the
 // socket does not take is left to writeLoop. It unlocks mu.
 func (s *sender) flushLocked() {
 	if s.writing || s.closed {

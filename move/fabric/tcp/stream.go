@@ -48,7 +48,7 @@ func (s *stream) run() {
 	writer.Wait()
 }
 
-// Close breaks the stream; whoever waits on it wakes up.
+// Close breaks the stream; who waits on it wakes up.
 func (s *stream) Close() { s.closeFor(nil) }
 
 // Quiet stops every part that match selects, in both directions. When it

@@ -51,7 +51,7 @@ func FuzzStream(f *testing.F) {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := (handshake.Self{Agent: "a"}).Introduce(conn, handshake.DialRequest{Link: newID(), Streams: 1}); err != nil {
-			t.Fatalf("the fabric greets nobody any more: %v", err)
+			t.Fatalf("the fabric greets no peer any more: %v", err)
 		}
 		_, _ = conn.Write(said)
 		_ = conn.(*net.TCPConn).CloseWrite()

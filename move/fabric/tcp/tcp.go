@@ -12,7 +12,7 @@
 // bytes, hashed where they lie on either side.
 //
 // Cancel and fence are local. A stream holds a short lock around each
-// non-blocking system call that touches registered memory; whoever wants the
+// non-blocking system call that touches registered memory; who wants the
 // memory quiet takes that lock and diverts the stream: what was being sent is
 // finished from a private copy, what is being received is thrown away. No peer
 // can delay that.
@@ -66,7 +66,7 @@ type Options struct {
 	KeepAlive time.Duration
 	// Handshake bounds how long a new connection may take to say who it is.
 	Handshake time.Duration
-	// Metadata, where given, answers whoever fetches it from Listen.
+	// Metadata, where given, answers peers that fetch it from Listen.
 	Metadata func() []byte
 	// TLS, where given, secures every stream, and the certificates say who is
 	// who. Key, without TLS, is the cell's: both sides prove that they know it.
@@ -118,7 +118,7 @@ func (o Options) validate() error {
 	case o.ChunkBytes < 4<<10 || o.ChunkBytes > mrdn.MaxChunk:
 		return fmt.Errorf("tcp: chunks of %d bytes, must be 4 KiB to %d", o.ChunkBytes, mrdn.MaxChunk)
 	case o.Events == nil:
-		return errors.New("tcp: nobody to tell of events")
+		return errors.New("tcp: Options.Events is nil")
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ const maxStreams = 64
 type Fabric struct {
 	options Options
 	regions fabric.Regions
-	pending *handshake.PendingPeers // nil when nobody can connect here
+	pending *handshake.PendingPeers // nil when no peer can connect here
 	wait    sync.WaitGroup          // every goroutine of the links
 
 	mu       sync.Mutex // protects the rest

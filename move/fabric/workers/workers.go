@@ -9,7 +9,7 @@
 //	     NotSubmitted    what Run returns
 //
 // A repeated ID finds its transfer, running or ended, so that nothing moves and
-// nobody is notified twice.
+// the peer is not notified twice.
 package workers
 
 import (

@@ -68,7 +68,7 @@ var ErrPinning = errors.New("vram: a GPU still pins the memory")
 // called again.
 func (o *PinnedRange) Release(ctx context.Context) error {
 	o.pool.mu.Lock()
-	delete(o.pool.own, o) // nobody starts it any more
+	delete(o.pool.own, o) // the pool starts it no more
 	pinning := o.pinning
 	o.pool.mu.Unlock()
 	if pinning == nil {

@@ -46,7 +46,7 @@ func TestOwnHostMemoryIsPinned(t *testing.T) {
 	gone := pool.Pin(unused.Bytes(0, unused.Size()), never(t))
 	check(t, gone.Release(t.Context()), unused.Close(t.Context()))
 	if n := here.Open(); n != 0 {
-		t.Fatalf("a GPU was opened for nobody: %d things", n)
+		t.Fatalf("a GPU was opened for no use: %d things", n)
 	}
 	s, err := pool.Import(lent)
 	check(t, err)

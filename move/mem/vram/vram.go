@@ -88,7 +88,7 @@ func (p *Pool) enter(uuid cuda.UUID) (*device, error) {
 	return d, nil
 }
 
-// leave closes a GPU of which nothing was ever used: whoever lends 64 bytes of nothing
+// leave closes a GPU of which nothing was ever used: a loan of 64 bytes of nothing
 // would else have every GPU opened.
 func (p *Pool) leave(d *device, used bool) error {
 	p.mu.Lock()

@@ -130,7 +130,7 @@ func TestChunksAddUp(t *testing.T) {
 	}
 }
 
-// Every chunk moves before the next is computed, whoever moves it, and a peer that
+// Every chunk moves before the next is computed, whichever side moves it, and a peer that
 // knows of layers alone gets the last one as it always did.
 func TestChunksMoveAsTheyAreComputed(t *testing.T) {
 	bothWays(t, func(t *testing.T, push bool) {

@@ -17,7 +17,7 @@ type Content struct {
 }
 
 // Fingerprint tells contents apart without telling what they are: it is hashed
-// under a home's key, so that nobody else can try prompts or salts against it.
+// under a home's key, so that no other home can try prompts or salts against it.
 // Its parts are apart so that a refusal can say what differs.
 type Fingerprint struct {
 	Model  kv.Hash // model, revision, adapter

@@ -138,7 +138,7 @@ func (h *Follower) Receive(now Instant, from kv.Member, transfer kv.ID, o *Order
 	}
 	switch {
 	case s.phase == Stopped:
-		s.until = now + h.timing.FollowerLease // then it is forgotten, whoever its home is
+		s.until = now + h.timing.FollowerLease // then it is forgotten, whichever its home is
 	case o.LeaseMs > 0:
 		s.until = now.after(o.LeaseMs)
 	default:

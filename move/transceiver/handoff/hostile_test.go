@@ -6,8 +6,8 @@ import (
 	"meridian/kv"
 )
 
-// FuzzHear interrupts a hand-off after some messages with one that anybody of the
-// cell may have made up. Nothing panics, nobody is told an end twice or before it
+// FuzzHear interrupts a hand-off after some messages with one that any agent of the
+// cell may have made up. Nothing panics, no engine is told an end twice or before it
 // is quiet, and with time everything ends.
 func FuzzHear(f *testing.F) {
 	for _, push := range []bool{false, true} {

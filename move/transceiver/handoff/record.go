@@ -45,7 +45,7 @@ type Record struct {
 	Retries     int   `json:"retries"` // messages and transfers that were tried again
 	// Problem is empty when all went well.
 	Problem string `json:"problem,omitempty"`
-	// Unused: it is of the object cache, and was given back before anybody took it. An engine
+	// Unused: it is of the object cache, and was given back before it was taken. An engine
 	// that has no use for what it found does that, and an agent whose owners will not keep
 	// something: nothing went wrong.
 	Unused bool `json:"unused,omitempty"`
@@ -103,7 +103,7 @@ func (r *Record) String() string {
 	outcome := "done"
 	switch {
 	case r.Unused:
-		outcome = "given back before anybody took it; nothing went wrong"
+		outcome = "given back before it was taken; nothing went wrong"
 	case r.Problem != "":
 		outcome = "failed: " + r.Problem
 	}

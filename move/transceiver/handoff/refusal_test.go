@@ -11,7 +11,7 @@ import (
 	"meridian/move/reshard"
 )
 
-// Whoever says one thing and then the other is not believed at all.
+// A peer that says one thing and then the other is not believed at all.
 func TestContradictions(t *testing.T) {
 	t.Run("answer", func(t *testing.T) {
 		s := newStage(t)
@@ -223,13 +223,13 @@ func TestOrdersAreChecked(t *testing.T) {
 
 func TestEnginesAreChecked(t *testing.T) {
 	for name, change := range map[string]func(*Engine){
-		"no id":         func(e *Engine) { e.ID = "" },
-		"no layout":     func(e *Engine) { e.Side.Layout = kv.Layout{} },
-		"a rank less":   func(e *Engine) { e.Ranks = e.Ranks[1:] },
-		"nobody's rank": func(e *Engine) { e.Ranks[1].Agent.Name = "" },
-		"a byte less":   func(e *Engine) { e.Ranks[1].Memory[0].Length-- },
-		"wraps around":  func(e *Engine) { e.Ranks[1].Memory[0].Offset = 1<<64 - 1 },
-		"empty extent":  func(e *Engine) { e.Ranks[1].Memory = append(e.Ranks[1].Memory, Extent{}) },
+		"no id":           func(e *Engine) { e.ID = "" },
+		"no layout":       func(e *Engine) { e.Side.Layout = kv.Layout{} },
+		"a rank less":     func(e *Engine) { e.Ranks = e.Ranks[1:] },
+		"a nameless rank": func(e *Engine) { e.Ranks[1].Agent.Name = "" },
+		"a byte less":     func(e *Engine) { e.Ranks[1].Memory[0].Length-- },
+		"wraps around":    func(e *Engine) { e.Ranks[1].Memory[0].Offset = 1<<64 - 1 },
+		"empty extent":    func(e *Engine) { e.Ranks[1].Memory = append(e.Ranks[1].Memory, Extent{}) },
 	} {
 		e := oneRank("e", 2, memberD, memberX)
 		if err := e.Validate(); err != nil {
@@ -300,7 +300,7 @@ func TestDigestsDiffer(t *testing.T) {
 	})
 }
 
-// An offer that is declined is declined for whoever waits for it, too.
+// An offer that is declined is declined for the destination that waits for it, too.
 func TestDeclinedOffer(t *testing.T) {
 	s := newStage(t)
 	s.source.MaxHeldFraction = 0.1

@@ -140,7 +140,7 @@ func (h *SourceHome) Offer(now Instant, o Offer) (ticket []byte, effects []Effec
 	}
 	if err := h.admit(now, engine, &o); err != nil {
 		if engine.IsStore() {
-			return nil, nil, err // nobody has heard of it
+			return nil, nil, err // no peer has heard of it
 		}
 		// A destination that waits for it, or comes for it later, need not wait.
 		return nil, h.endUnoffered(now, o.Transfer, ProblemOf(err), now+min(max(o.Keep, h.Timing.Lease), MaxKeep)), err

@@ -29,8 +29,8 @@ func (l StoreLimits) WithDefaults() StoreLimits {
 	return l
 }
 
-// StorePrefix begins the ids of object caches, and of nobody else: an engine that had one
-// would keep the cache of that id from joining.
+// StorePrefix begins the ids of object caches, and of no engine: it would
+// keep the cache of that id from joining.
 const StorePrefix = "store@"
 
 // IsStore reports whether an engine is an object cache: its blocks are units at

@@ -106,7 +106,7 @@ func TestSharedUnitsCountOnce(t *testing.T) {
 	}
 	h.Withdraw(Second, kv.ID{2, 1})
 	if err := offer(6, 40); err != nil {
-		t.Errorf("nobody reads unit 20: %v", err)
+		t.Errorf("no engine reads unit 20: %v", err)
 	}
 	segment := storeOffer(7, 0, 0, 10)
 	segment.First = 4
@@ -226,7 +226,7 @@ func TestNoAnswerInTime(t *testing.T) {
 	}
 }
 
-// What is given back before anybody takes it is told apart from what went wrong: of an object
+// What is given back before it is taken is told apart from what went wrong: of an object
 // cache, and of what is to be kept, alone.
 func TestGivenBackUnused(t *testing.T) {
 	recordOf := func(effects []Effect) *Record {
@@ -250,7 +250,7 @@ func TestGivenBackUnused(t *testing.T) {
 		unused bool
 	}{
 		{"what was found is declined", "store", false, decline, true},
-		{"nobody keeps it", "engine", true, withdraw, true},
+		{"no owner keeps it", "engine", true, withdraw, true},
 		{"an engine's own is withdrawn", "engine", false, withdraw, false},
 		{"an engine's own is declined", "engine", false, decline, false},
 		{"it expires", "store", false, func(h *SourceHome, _ kv.ID, _ []byte) []Effect { return h.Tick(Minute) }, false},

@@ -47,7 +47,7 @@ func TestTicketFits(t *testing.T) {
 	}
 }
 
-// Whoever changes a bit, cuts a byte off, or has another key is refused.
+// A ticket with a bit changed, a byte cut off, or of another key is refused.
 func TestForgedTickets(t *testing.T) {
 	sealed := Ticket{Transfer: kv.ID{5}, Home: kv.Member{Name: "home", Incarnation: kv.ID{6}}, Tokens: 1000}.Seal(testKey)
 	if _, err := OpenTicket(sealed, Key{1}); !errors.Is(err, ErrForged) {
