@@ -90,7 +90,7 @@ struct Header {
     Checksum checksum{};
 };
 
-// A whole frame. The body is a view: it belongs to whoever owns the bytes it was
+// A whole frame. The body is a view: it belongs to the owner of the bytes it was
 // parsed from.
 struct Frame {
     Header header;

@@ -3,7 +3,7 @@
 // copies and checks. Header-only, no exceptions. docs/store-layout.md is the
 // definition; the vectors in testdata/store hold this header, Go and Python together.
 //
-// Whatever lies in an arena may be anybody's writing. Its bounds are checked once,
+// Whatever lies in an arena may be the writing of any process. Its bounds are checked once,
 // when it is opened, and kept apart; records are copied out before they are looked at.
 
 #ifndef MERIDIAN_STORE_HPP
@@ -114,7 +114,7 @@ public:
         return Error::none;
     }
 
-    // Takes room for an object without asking anybody: from a free list of its class
+    // Takes room for an object without asking the owner: from a free list of its class
     // or a larger one, else from what was never given out.
     Error reserve(std::string_view key, std::uint64_t bytes, Reservation& r,
                   std::uint32_t page_bytes = default_page_bytes) const {

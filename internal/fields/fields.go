@@ -11,8 +11,8 @@ import (
 )
 
 // Writer builds a message: integers as varints, texts and lists behind their
-// length. Where messages have several forms, Form says which one is written to whoever
-// writes a part of it.
+// length. Where messages have several forms, Form says which one is written,
+// for the code that writes a part of it.
 type Writer struct {
 	B    []byte
 	Form uint8

@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// components lists what may be named, one a line. Whoever starts the tests or
+// components lists what may be named, one a line. What starts the tests or
 // the checks refuses a name in MERIDIAN_REQUIRE that is not in it, because a
 // mistyped demand that demands nothing is worse than none.
 //
@@ -39,7 +39,7 @@ func Required(component string) bool {
 func Skip(t testing.TB, component, reason string) {
 	t.Helper()
 	if !listed(component) {
-		t.Fatalf("internal/require/components.txt does not list %s, so nobody could demand it", component)
+		t.Fatalf("internal/require/components.txt does not list %s, so MERIDIAN_REQUIRE cannot demand it", component)
 	}
 	message := fmt.Sprintf("needs %s: %s", component, reason)
 	if Required(component) {

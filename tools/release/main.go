@@ -147,7 +147,7 @@ func buildTwice(ctx context.Context, build *Build, source Source, scratch string
 	if err := source.Export(ctx, first.Tree); err != nil {
 		return "", nil, err
 	}
-	// Copied before the first build changes it; not exported again, in case somebody is still editing.
+	// Copied before the first build changes it; not exported again, in case the tree is still being edited.
 	if err := os.CopyFS(second.Tree, os.DirFS(first.Tree)); err != nil {
 		return "", nil, err
 	}

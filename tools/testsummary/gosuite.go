@@ -291,7 +291,7 @@ func (l *goEvents) packageDone(e goEvent, v verdict, text string) {
 		return
 	}
 	// Tests that were begun and have no end are those that a panic elsewhere, or
-	// the time limit, has cut off; nobody knows of those that were to come.
+	// the time limit, has cut off; of those that were to come nothing is known.
 	if l.failedTests[e.Package] == 0 || len(l.running[e.Package]) > 0 || isNeverForgiven(text) {
 		l.failures++
 		fmt.Print(text)

@@ -132,7 +132,7 @@ func TestUnknownComponentsAreRefused(t *testing.T) {
 	}
 }
 
-// Go looks for gcc where nobody names another compiler.
+// Go looks for gcc where CC names no other compiler.
 func TestTheRaceDetectorGetsTheCompilerThatIsThere(t *testing.T) {
 	bin := t.TempDir()
 	t.Setenv("PATH", bin)

@@ -206,7 +206,7 @@ void races() {
     check(head == 8, "the ring has " + std::to_string(head) + " of 8");
 }
 
-// Whatever lies in headers and control block, nobody reads or writes outside.
+// Whatever lies in headers and control block, nothing outside is read or written.
 void scribbles() {
     for (std::size_t at = 0; at < 6016; at += at == 140 ? 3956 : 4) {
         for (const std::uint32_t value : {0u, 0x7fffffffu, 0xffffffffu, 0x80000001u}) {

@@ -3,7 +3,7 @@
 //    store_tool put FILE < "TENANT KEY BYTES SEED" lines
 //    store_tool read FILE < "TENANT KEY BYTES SEED INDEX EPOCH" lines
 //
-// put stores objects as a producer does that asks nobody; read, with a mapping that
+// put stores objects as a producer does that does not ask the owner; read, with a mapping that
 // cannot be written, reads them. Each prints one line an object: good, wrong where the
 // bytes are others, or the error. Byte i of a payload is seed + 31 i + i / 256. Exit
 // codes: 0 ok, 1 failure, 2 usage.

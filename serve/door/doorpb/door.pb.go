@@ -10,7 +10,7 @@
 //     Step ──────────────────────────────────► on a connection of its own
 //     ◄─────────────────── Decision, for each Step of a scheduler
 //     Keep, Find ────────────────────────────► control: caches of prefixes, for all engines of the cell
-//     Status ────────────────────────────────► how is the agent? Everybody may ask
+//     Status ────────────────────────────────► how is the agent? Any client may ask
 //     Store ─────────────────────────────────► the object cache: control and clients
 //     ◄─────────────────── Reply, one for each that has a request id
 //     ◄─────────────────── Event, whenever something has happened
@@ -2173,7 +2173,7 @@ type Step struct {
 	StoreDown bool       `protobuf:"varint,26,opt,name=store_down,json=storeDown,proto3" json:"store_down,omitempty"` // nothing can be copied out or brought back
 	// Since the engine began: plans or Decisions that were late, because another Step had
 	// been told meanwhile; and how often it went on by itself although a governor was there,
-	// because nobody could run, or nothing was heard, or it was at fault.
+	// because no sequence could run, or nothing was heard, or it was at fault.
 	Late       uint64 `protobuf:"varint,27,opt,name=late,proto3" json:"late,omitempty"`
 	FailedOpen uint64 `protobuf:"varint,28,opt,name=failed_open,json=failedOpen,proto3" json:"failed_open,omitempty"`
 	// Where the connection measures, and thoughts are ended there: whose, with the first
@@ -2959,7 +2959,7 @@ func (x *Preempt) GetReason() string {
 	return ""
 }
 
-// Keep: the cache of these tokens may be kept for whoever finds it. It needs the
+// Keep: the cache of these tokens may be kept for engines to find. It needs the
 // feature "cache". All layers of them are computed. Only what the cell does not have
 // yet is copied, and under load nothing is. The blocks are not the engine's until the
 // event Freed, which comes after the Reply; with a problem in the Reply they are.

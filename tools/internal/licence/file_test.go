@@ -26,7 +26,7 @@ func TestCollectLooksWhereLinkedCodeLies(t *testing.T) {
 	root := t.TempDir()
 	write(t, root, map[string]string{
 		"LICENSE":               isc,
-		"NOTICE.txt":            "Copyright somebody",
+		"NOTICE.txt":            "Copyright an author",
 		"license.go":            "package x",
 		"licensed":              "not a licence file",
 		"internal/LICENSE-zlib": zlib,

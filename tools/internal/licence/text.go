@@ -5,7 +5,7 @@
 //	SPDX expression of a wheel ──── Parse ──▶ Terms ─┘
 //
 // Recognition goes by phrases, from the beginning, the middle and the end of each licence: a shortened text is not
-// recognised, and a text that nobody has read yet is an error, never a guess.
+// recognised, and a text that no maintainer has read yet is an error, never a guess.
 package licence
 
 import (

@@ -71,7 +71,7 @@ func ParseRequirement(line string) (Requirement, error) {
 
 var extraMarker = regexp.MustCompile(`\bextra\s*==`)
 
-// Optional reports whether the requirement belongs to an extra, which nobody gets without asking for it.
+// Optional reports whether the requirement belongs to an extra, which is not installed unless asked for.
 func (r Requirement) Optional() bool { return extraMarker.MatchString(r.Marker) }
 
 var nameSeparators = regexp.MustCompile(`[-_.]+`)
