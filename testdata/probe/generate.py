@@ -172,7 +172,7 @@ class Trace:
             "min_think_tokens": min_think,
         }
         self.name, self.steps, self.reasons, self.signals = name, [], [], []
-        self.tokens, self.forks = [], []  # None is a token that nobody measured
+        self.tokens, self.forks = [], []  # None is a token that was not measured
 
     def means(self):
         if len(self.tokens) < WINDOW or None in self.tokens:
