@@ -15,13 +15,16 @@ DOOR = {"state_dir": "/state", "agent": "a"}
 
 
 def test_what_is_not_said_has_its_default() -> None:
-    assert Settings.read(DOOR) == Settings("/state/door-a.sock", "", False, 10.0, 30.0, False, True, False)
+    assert Settings.read(DOOR) == Settings(
+        "/state/door-a.sock", "", None, False, 10.0, 30.0, False, True, False
+    )
 
 
 def test_everything_can_be_said() -> None:
     said = {
         "socket": "/door",
         "url": "http://here",
+        "role": "prefill",
         "mode": "push",
         "deadline_ms": 1500,
         "keep_ms": 250,
@@ -31,7 +34,7 @@ def test_everything_can_be_said() -> None:
         "keep_thoughts": "pressure",
     }
     assert Settings.read(said) == Settings(
-        "/door", "http://here", True, 1.5, 0.25, True, False, True, "pressure"
+        "/door", "http://here", "prefill", True, 1.5, 0.25, True, False, True, "pressure"
     )
 
 
@@ -42,6 +45,7 @@ def test_everything_can_be_said() -> None:
         ({"agent": "a"}, "say where the agent's door is"),
         (DOOR | {"socket": "/door"}, "say where the agent's door is"),
         (DOOR | {"mod": "pull"}, "kv_connector_extra_config.mod: there is no such key; did you mean mode"),
+        (DOOR | {"role": "kv_both"}, "role: 'kv_both' is none of prefill, decode and both"),
         (DOOR | {"mode": "shove"}, "'shove' is neither pull nor push"),
         (DOOR | {"deadline_ms": 0}, "deadline_ms: 0 is no time"),
         (DOOR | {"deadline_ms": True}, "deadline_ms: True is no time"),
@@ -56,6 +60,28 @@ def test_everything_can_be_said() -> None:
 def test_what_is_wrong_is_named(said: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Settings.read(said)
+
+
+@pytest.mark.parametrize(
+    ("kv_role", "role", "is_for"),
+    [
+        ("kv_producer", None, "prefill"),
+        ("kv_consumer", None, "decode"),
+        ("kv_both", None, "both"),
+        ("kv_both", "prefill", "prefill"),
+        ("kv_both", "decode", "decode"),
+        ("kv_producer", "prefill", "prefill"),
+        ("kv_producer", "decode", None),
+        ("kv_consumer", "both", None),
+    ],
+)
+def test_what_a_server_is_for(kv_role: str, role: str | None, is_for: str | None) -> None:
+    settings = Settings.read(DOOR | ({"role": role} if role else {}))
+    if is_for is None:
+        with pytest.raises(ValueError, match="say kv_both"):
+            settings.role_within(kv_role)
+    else:
+        assert settings.role_within(kv_role) == is_for
 
 
 def test_the_package_needs_no_vllm_until_the_connector_is_wanted() -> None:

@@ -233,13 +233,15 @@ func serverEnvironment(s Server) []string {
 	return all
 }
 
-// handOver is the --kv-transfer-config of a worker of the cell.
+// handOver is the --kv-transfer-config of a worker of the cell. One for prompts is kv_both
+// to vLLM: it loads what the cell's cache has, and only where vLLM knows that it keeps
+// blocks from new requests that a step under way may still write.
 func handOver(id string, kind Kind, address, state string) map[string]any {
-	roles := map[Kind]string{Prefill: "kv_producer", Decode: "kv_consumer"}
+	roles := map[Kind]string{Prefill: "kv_both", Decode: "kv_consumer"}
 	return map[string]any{
 		"kv_connector": "Connector", "kv_connector_module_path": "meridian.vllm", "kv_role": roles[kind], "engine_id": id,
 		"kv_load_failure_policy":    "recompute",
-		"kv_connector_extra_config": map[string]any{"state_dir": state, "agent": string(kind), "url": "http://" + address},
+		"kv_connector_extra_config": map[string]any{"state_dir": state, "agent": string(kind), "url": "http://" + address, "role": string(kind)},
 	}
 }
 

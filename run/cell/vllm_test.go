@@ -135,7 +135,7 @@ func TestServersOfVLLM(t *testing.T) {
 	s.options.Spec.Decode.TP = 2
 	s.options.Spec.VLLM.Governed = []string{"--scheduler-cls", "meridian.vllm.Scheduler"}
 	c := s.open()
-	for name, role := range map[string]string{"prefill-0": "kv_producer", "decode-0": "kv_consumer"} {
+	for name, role := range map[string]string{"prefill-0": "kv_both", "decode-0": "kv_consumer"} {
 		p := c.Record().Part(name)
 		if p == nil || p.State != Ready || p.Engine != EngineVLLM || p.URL == "" {
 			t.Fatalf("%s: %+v", name, p)
@@ -143,7 +143,7 @@ func TestServersOfVLLM(t *testing.T) {
 		kind := string(p.Kind)
 		want := map[string]any{
 			"kv_connector": "Connector", "kv_connector_module_path": "meridian.vllm", "kv_role": role, "engine_id": name, "kv_load_failure_policy": "recompute",
-			"kv_connector_extra_config": map[string]any{"state_dir": s.options.StateDir, "agent": kind, "url": p.URL},
+			"kv_connector_extra_config": map[string]any{"state_dir": s.options.StateDir, "agent": kind, "url": p.URL, "role": kind},
 		}
 		var got map[string]any
 		if err := json.Unmarshal([]byte(flagOf(p.Args, "--kv-transfer-config")), &got); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {

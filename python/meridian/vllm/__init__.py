@@ -4,8 +4,9 @@
 
     vllm serve MODEL --kv-transfer-config '{
         "kv_connector": "Connector", "kv_connector_module_path": "meridian.vllm",
-        "kv_role": "kv_producer", "engine_id": "prefill-0", "kv_load_failure_policy": "recompute",
-        "kv_connector_extra_config": {"state_dir": "/var/lib/meridian", "agent": "prefill"}}'
+        "kv_role": "kv_both", "engine_id": "prefill-0", "kv_load_failure_policy": "recompute",
+        "kv_connector_extra_config": {
+            "state_dir": "/var/lib/meridian", "agent": "prefill", "role": "prefill"}}'
 
 `settings` says what the extra configuration may hold. One Connector is with vLLM's
 scheduler, and one with each worker::

@@ -7,7 +7,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
@@ -30,7 +30,7 @@ from meridian.vllm.memory import Cache
 from meridian.vllm.progress import Progress
 from meridian.vllm.reports import Report
 from meridian.vllm.scheduler import ConnectorScheduler
-from meridian.vllm.settings import Settings
+from meridian.vllm.settings import Role, Settings
 from meridian.vllm.stats import Metrics, Stats
 from meridian.vllm.think_markers import ends_of
 from meridian.vllm.worker import ConnectorWorker
@@ -45,12 +45,6 @@ _LAYOUT: Final = "LBHNC" if find_spec("vllm.v1.kv_cache_layout") else "HND"
 
 _CLOSING: Final = 5.0
 """How long an agent that hangs may delay the end of a process, in seconds."""
-
-_ROLES: Final[dict[str, Literal["prefill", "decode", "both"]]] = {
-    "kv_producer": "prefill",
-    "kv_consumer": "decode",
-    "kv_both": "both",
-}
 
 _AHEAD: Final = (
     "with asynchronous scheduling, pipeline stages or micro-batches vLLM begins a step before it has heard "
@@ -83,6 +77,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     """Hands KV caches off between vLLM servers, through the agents of their hosts."""
 
     _governor: Since | None = None
+    _role: Role = "both"
     _first_rank = True
     """Whether what is sampled here is counted: the other ranks sample the same."""
 
@@ -101,33 +96,44 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def _open_control(self) -> None:
         cut = self._model.cut()
-        config, consumes = self._kv_transfer_config, self._kv_transfer_config.is_kv_consumer
+        config, settings = self._kv_transfer_config, self._settings
+        self._role = settings.role_within(config.kv_role)
+        produces, consumes = self._role != "decode", self._role != "prefill"
         if consumes and not cut.blocks_tell_whose and KVConnectorTransferResults is None:
             consumes = False
             _log.warning(
                 "this vLLM cannot hear of failed loads where a model has several groups of layers, or "
                 "sliding windows: none is tried, and prompts are computed here"
             )
-        settings = self._settings
         if settings.cache and getattr(config, "kv_load_failure_policy", "recompute") != "recompute":
             settings = dataclasses.replace(settings, cache=False)
             _log.warning(
                 "the cell's shared cache is not used: with kv_load_failure_policy fail, a prefix that does "
                 "not come would end its request; set it to recompute"
             )
-        if config.is_kv_producer and not self._model.one_step_at_a_time:
+        finds = config.is_kv_consumer or self._model.one_step_at_a_time
+        if settings.cache and not finds:
+            _log.warning(
+                "prefixes are kept, and none of the cell's shared cache is looked for: with kv_role %s "
+                "vLLM may still write blocks into which one would be loaded; say kv_both, and role: %s "
+                "in kv_connector_extra_config",
+                config.kv_role,
+                self._role,
+            )
+        if produces and not self._model.one_step_at_a_time:
             _log.info("prompts are offered when they are computed, not while they are: %s", _AHEAD)
         scheduler = ConnectorScheduler(
             settings,
             cut,
-            produces=config.is_kv_producer,
+            produces=produces,
             consumes=consumes,
+            finds=finds,
             by_layers=self._model.one_step_at_a_time,
         )
         door = Door(
             self._settings.socket,
             config.engine_id,
-            control=Control(self._settings.url, _ROLES[config.kv_role], self._model.name),
+            control=Control(settings.url, self._role, self._model.name),
             on_event=scheduler.happened,
         )
         self._open(door)
@@ -216,7 +222,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def hold_blocks_in(self, pool: Any) -> bool:
         assert self._scheduler is not None
         holds = self._scheduler.early_offers.hold_blocks_in(pool)
-        if holds and self._kv_transfer_config.is_kv_producer and self._model.one_step_at_a_time:
+        if holds and self._role != "decode" and self._model.one_step_at_a_time:
             _log.info(
                 "prompts that are promised move chunk by chunk, as many at a time as have %d tokens in all; "
                 "what does not fit is offered with its last chunk",

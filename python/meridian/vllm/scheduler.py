@@ -70,12 +70,17 @@ class ConnectorScheduler:
         *,
         produces: bool,
         consumes: bool,
+        finds: bool = True,
         by_layers: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take what does not change. `by_layers`: a prompt may be offered with its last step."""
+        """Take what does not change.
+
+        `finds`: what the cell's shared cache has may be loaded: no step under way writes blocks that
+        vLLM gives away. `by_layers`: a prompt may be offered with its last step.
+        """
         self._settings, self._cut, self._clock = settings, cut, clock
-        self._produces, self._consumes, self._by_layers = produces, consumes, by_layers
+        self._produces, self._consumes, self._finds, self._by_layers = produces, consumes, finds, by_layers
         self._door: ControlDoor | None = None
         self._handoffs = Handoffs()
         self._inbox: deque[Callable[[float], None]] = deque()
@@ -109,7 +114,7 @@ class ConnectorScheduler:
 
     def keep_thoughts(self, thoughts: EndedThoughts) -> None:
         """Let the cell keep thoughts that have ended while their requests go on, where it keeps anything."""
-        self.thoughts = thoughts if self._shared is not None else None
+        self.thoughts = thoughts if self._shared is not None and self._finds else None
 
     def happened(self, event: Event) -> None:
         """Hear of an event, on any thread."""
@@ -301,7 +306,7 @@ class ConnectorScheduler:
     ) -> tuple[int | None, bool]:
         """Return how many tokens the cell has beyond those that are computed; None: it is being asked."""
         shared, id_ = self._shared, request.request_id
-        if shared is None:
+        if shared is None or not self._finds:
             return 0, False
         now = self._clock()
         shared.review(id_, computed, now)

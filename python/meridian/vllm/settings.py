@@ -5,6 +5,8 @@
 ``agent``          its name: together they say where its engine door is
 ``socket``         the path of that door, instead of the two
 ``url``            where requests reach this server, for gateways that look it up
+``role``           what requests this server is for: ``prefill``, ``decode`` or ``both``; as ``kv_role``
+                   says, unless told
 ``mode``           ``pull`` (default): this server's agent reads what it needs;
                    ``push``: the other one's writes it
 ``deadline_ms``    how long a hand-off may take before the prompt is computed here; 10000.
@@ -23,15 +25,18 @@
 =================  =======================================================================
 
 The engine's name is vLLM's own ``engine_id``, beside ``kv_role``; vLLM itself makes
-it different for every data-parallel rank. ``kv_role`` says what requests the
-server is for: kv_producer for prefill, kv_consumer for decode, kv_both for both.
+it different for every data-parallel rank. ``kv_role`` says to vLLM what the connector may
+do, and where ``role`` is not given, what requests the server is for: kv_producer for
+prefill, kv_consumer for decode, kv_both for both. A server for prefill that has the cell's
+shared cache is kv_both with role prefill: only where vLLM knows that the connector loads
+does it keep blocks from new requests that a step under way may still write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from meridian.door import socket_path
 from meridian.fault import nearest
@@ -41,6 +46,7 @@ _KEYS: Final = (
     "agent",
     "socket",
     "url",
+    "role",
     "mode",
     "deadline_ms",
     "keep_ms",
@@ -50,6 +56,8 @@ _KEYS: Final = (
     "agent_required",
 )
 _MODES: Final = ("pull", "push")
+Role = Literal["prefill", "decode", "both"]
+_ROLES: Final[Mapping[str, Role]] = {"kv_producer": "prefill", "kv_consumer": "decode", "kv_both": "both"}
 _KEEP_THOUGHTS: Final = ("never", "pressure", "always")
 _LONGEST_MS: Final = 3_600_000
 _LONGEST_STEP_MS: Final = 60_000
@@ -61,6 +69,7 @@ class Settings:
 
     socket: str
     url: str = ""
+    role: Role | None = None
     push: bool = False
     deadline: float = 10.0
     """In seconds, as is `keep`."""
@@ -86,6 +95,7 @@ class Settings:
         return cls(
             socket=_socket(extra),
             url=_text(extra, "url"),
+            role=_role(extra),
             push=mode == "push",
             deadline=_seconds(extra, "deadline_ms", 10_000),
             keep=_seconds(extra, "keep_ms", 30_000),
@@ -94,6 +104,13 @@ class Settings:
             cache_always=_switch(extra, "cache_always", False),
             keep_thoughts=keep_thoughts,
         )
+
+    def role_within(self, kv_role: str) -> Role:
+        """Return what requests the server is for; ValueError where vLLM is told otherwise."""
+        given = _ROLES[kv_role]
+        if self.role is None or given in (self.role, "both"):
+            return self.role or given
+        raise _wrong("role", f"{self.role!r} beside kv_role {kv_role!r}", "say kv_both")
 
 
 def door_of(vllm_config: Any) -> tuple[str, str]:
@@ -117,6 +134,16 @@ def door_of(vllm_config: Any) -> tuple[str, str]:
     if parallel.data_parallel_size > 1:  # each has a scheduler of its own
         engine = f"{engine}-dp{parallel.data_parallel_rank}"
     return _socket(given), engine
+
+
+def _role(extra: Mapping[str, Any]) -> Role | None:
+    given = extra.get("role")
+    for role in _ROLES.values():
+        if given == role:
+            return role
+    if given is None:
+        return None
+    raise _wrong("role", f"{given!r} is none of prefill, decode and both")
 
 
 def governor_wait_of(vllm_config: Any) -> float | None:

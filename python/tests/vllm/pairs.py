@@ -89,10 +89,15 @@ class Cell:
     def start_server(self, name: str, model: Path, side: Side, kind: type[Server] = Server) -> Server:
         """Start a server, without waiting for it."""
         agent = side.at or name
+        # As `meridian up` starts them.
+        kv_role, extra = side.role, side.extra
+        if not kv_role:
+            kv_role = {"prefill": "kv_both", "decode": "kv_consumer"}[agent]
+            extra = {"role": agent, **extra}
         transfer = {
             "kv_connector": "Connector",
             "kv_connector_module_path": "meridian.vllm",
-            "kv_role": side.role or {"prefill": "kv_producer", "decode": "kv_consumer"}[agent],
+            "kv_role": kv_role,
             "engine_id": name,
             "kv_load_failure_policy": side.policy,
             "kv_connector_extra_config": {
@@ -102,7 +107,7 @@ class Cell:
                 "keep_ms": int(side.keep * 1000),
                 "deadline_ms": int(side.deadline * 1000),
                 "cache_always": True,  # a model as small as this is computed sooner than it is fetched
-                **side.extra,
+                **extra,
             },
         }
         log = self.logs / f"vllm-{name}.log"

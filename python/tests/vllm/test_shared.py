@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tiny_model
 from api_client import at_once, post
+from installed import run_unit
 from oracle import Case, Oracle, oracle
 from pairs import Pair, Side, running_pair, told
 from servers import Server
@@ -80,3 +82,9 @@ def test_what_a_server_computed_outlives_it(pair: Pair, oracle: Oracle) -> None:
     assert found(pair.decode) - before > 0.5 * tokens, f"of {tokens} tokens"
     assert pair.computed() - computed < 0.5 * tokens
     until("no block is held", lambda: pair.decode.metric("vllm:kv_cache_usage_perc") == 0, 20)
+
+
+def test_loads_beside_a_step_under_way(tmp_path: Path) -> None:
+    """On vLLM's own scheduler and connector, of which loads_unit.py plays the workers and the agent."""
+    tiny_model.write(tmp_path / "tiny", size=tiny_model.FOR_CPU)
+    run_unit("loads_unit.py", UNIT_MODEL=str(tmp_path / "tiny"))

@@ -1,0 +1,125 @@
+"""Prefixes that are loaded beside a step under way, on vLLM's own scheduler.
+
+It needs vLLM: test_shared.py runs it. The test plays the workers and the agent. UNIT_MODEL is a
+model's directory; only its configuration is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from governed_unit import BLOCK, World
+from vllm.config import KVTransferConfig
+from vllm.v1.request import RequestStatus
+from vllmworld import FakeDoor, found_ticket
+
+from meridian.door import CacheTerms, Event, Find, Found
+from meridian.vllm import connector
+
+TRANSFER = bytes(range(1, 17))
+PROMPT = 40
+FOUND = 36
+
+
+class Agent(FakeDoor):
+    """An agent whose cell has the beginning of every prompt."""
+
+    def __init__(
+        self, *_: object, on_event: Callable[[Event], None], control: Any = None, **__: object
+    ) -> None:
+        super().__init__(cache=CacheTerms(BLOCK, 0.0))
+        self.control = control
+
+    def open(self, *, required: bool = False) -> None: ...
+    def publish(self, publication: object) -> None: ...
+
+    def find_soon(self, find: Find) -> Future[Found]:
+        answer = super().find_soon(find)
+        answer.set_result(Found(FOUND, found_ticket(TRANSFER)))
+        return answer
+
+
+class Server(World):
+    """A server that finds prefixes, with room for one prompt and a half."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, kv_role: str, role: str | None, asynchronous: bool = True
+    ) -> None:
+        monkeypatch.setattr(connector, "Door", Agent)
+        extra = {"socket": "/nowhere", "cache_always": True, **({"role": role} if role else {})}
+        transfer = KVTransferConfig(
+            kv_connector="Connector",
+            kv_connector_module_path="meridian.vllm",
+            kv_role=kv_role,
+            engine_id="e",
+            kv_load_failure_policy="recompute",
+            kv_connector_extra_config=extra,
+        )
+        super().__init__(monkeypatch, asynchronous, blocks=16, governed=False, transfer=transfer)
+        self.agent: Agent = self.scheduler.connector._door
+
+    def blocks(self, name: str) -> set[int]:
+        return set(self.scheduler.kv_cache_manager.get_block_ids(name)[0])
+
+    def abort_under_way(self) -> set[int]:
+        """Abort a request whose step is held open; return the blocks that the step still writes."""
+        self.agent.finds.clear()
+        request = self.add("aborted", PROMPT)
+        request.skip_reading_prefix_cache = True  # computed here, all of it
+        assert self.plan() == ["aborted"]
+        written = self.blocks("aborted")
+        self.scheduler.finish_requests("aborted", RequestStatus.FINISHED_ABORTED)
+        return written
+
+
+def loaded(server: Server) -> set[int]:
+    """Return the blocks into which the agent was asked to load."""
+    return {block for accept, _ in server.agent.accepts for table in accept.tables for block in table}
+
+
+@pytest.mark.parametrize(
+    ("kv_role", "role"), [("kv_both", "prefill"), ("kv_both", None), ("kv_consumer", None)]
+)
+def test_no_load_goes_into_blocks_that_a_step_still_writes(
+    monkeypatch: pytest.MonkeyPatch, kv_role: str, role: str | None
+) -> None:
+    w = Server(monkeypatch, kv_role, role)
+    written = w.abort_under_way()
+    w.add("next", PROMPT)
+    for _ in range(3):
+        w.plan()
+        assert not loaded(w) & written, "the step that is under way would overwrite what is loaded"
+    while w.flying:
+        w.land()
+    w.plan()
+    assert loaded(w), "it is loaded when the step has ended"
+
+
+def test_a_producer_finds_nothing_beside_a_step_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    w = Server(monkeypatch, "kv_producer", None)
+    w.abort_under_way()
+    w.add("next", PROMPT)
+    w.plan()
+    assert w.agent.finds == [] and w.agent.accepts == []
+
+
+def test_a_producer_of_one_step_at_a_time_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    w = Server(monkeypatch, "kv_producer", None, asynchronous=False)
+    w.add("first", PROMPT)
+    w.plan()
+    assert len(w.agent.accepts) == 1
+
+
+@pytest.mark.parametrize(
+    ("kv_role", "role", "told"),
+    [("kv_both", "prefill", "prefill"), ("kv_both", "decode", "decode"), ("kv_both", None, "both")],
+)
+def test_gateways_hear_what_a_server_is_for(
+    monkeypatch: pytest.MonkeyPatch, kv_role: str, role: str | None, told: str
+) -> None:
+    assert Server(monkeypatch, kv_role, role).agent.control.role == told
