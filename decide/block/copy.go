@@ -94,20 +94,6 @@ func (t *Table) CopiedOut(b ID, whole bool) (bool, error) {
 	return whole, nil
 }
 
-// CopyLost says that the copy elsewhere is gone: the block here is the last one.
-func (t *Table) CopyLost(b ID) error {
-	s, err := t.slot(b)
-	if err != nil {
-		return err
-	}
-	if s.location() != Both {
-		return fmt.Errorf("%w: block %d is %v: it had no copy to lose", ErrRefused, b, s.location())
-	}
-	s.marks &^= copied
-	t.place(uint32(b))
-	return nil
-}
-
 // Recall says that what a request holds elsewhere is being brought into a block:
 // a vacant one, in which it is Arriving until Arrived says otherwise, or one that
 // has it already, for another request. The new hold has the tier of the old one.

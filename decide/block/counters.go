@@ -40,24 +40,3 @@ func (t *Table) Counters() Counters {
 	c.Cached = c.Used - held
 	return c
 }
-
-// Explained appends the latest evictions of OutputCritical blocks, oldest first.
-// Counters counts all of them.
-func (t *Table) Explained(dst []Eviction) []Eviction {
-	n := min(t.recent.added, uint64(len(t.recent.kept)))
-	for i := t.recent.added - n; i < t.recent.added; i++ {
-		dst = append(dst, t.recent.kept[i%uint64(len(t.recent.kept))])
-	}
-	return dst
-}
-
-// ring keeps the latest explanations.
-type ring struct {
-	kept  [64]Eviction
-	added uint64
-}
-
-func (r *ring) add(e Eviction) {
-	r.kept[r.added%uint64(len(r.kept))] = e
-	r.added++
-}

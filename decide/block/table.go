@@ -57,7 +57,6 @@ type Table struct {
 	queued [queues]int32
 	byTier [untiered + 1]int32
 	counts Counters
-	recent ring
 }
 
 // slot is what the table knows of a block. As a sentinel it is the ring of a queue.

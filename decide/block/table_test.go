@@ -198,16 +198,6 @@ func (w *world) copiedOut(t *rapid.T) {
 	w.settle(b)
 }
 
-func (w *world) copyLost(t *rapid.T) {
-	b := w.blockAt(t, Both)
-	both := w.location(b) == Both
-	expect(t, w.table.CopyLost(ID(b)), !both)
-	if both {
-		w.blocks[b].copied = false
-		w.settle(b)
-	}
-}
-
 // away draws something that a request holds, preferably elsewhere.
 func (w *world) away(t *rapid.T) (r *modelRequest, i int, held Held, any bool) {
 	r = w.request(t)
@@ -323,14 +313,10 @@ func (w *world) evict(t *rapid.T) {
 		t.Fatalf("%+v: want reason %v, %d holders, tier %v, %d lost", e, reason, len(states), tier, lost)
 	}
 	w.counts.Recomputed += uint64(lost)
-	switch {
-	case len(states) == 0:
+	if len(states) == 0 {
 		w.counts.EvictedCached++
-	default:
+	} else {
 		w.counts.Evicted[tier]++
-		if tier == kv.OutputCritical {
-			w.critical = append(w.critical, ID(b))
-		}
 	}
 	*m = modelBlock{class: m.class, since: m.since, was: untiered}
 	w.settle(b)
@@ -340,7 +326,7 @@ func (w *world) live(t *rapid.T) {
 	actions := []func(*rapid.T){
 		w.admit, w.hold, w.hold, w.hold, w.hold, w.hold, w.hold, w.release, w.end, w.setState, w.setState, w.setState,
 		w.demote, w.touch, w.seal, w.seal, w.seal, w.evict, w.evict,
-		w.copyOut, w.copyOut, w.copiedOut, w.copiedOut, w.copiedOut, w.copyLost, w.recall, w.recall, w.arrived, w.arrived, w.forget, w.evict,
+		w.copyOut, w.copyOut, w.copiedOut, w.copiedOut, w.copiedOut, w.recall, w.recall, w.arrived, w.arrived, w.forget, w.evict,
 	}
 	w.check(t)
 	for range 150 {

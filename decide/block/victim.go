@@ -145,9 +145,6 @@ func (t *Table) Evict(b ID) (Eviction, error) {
 	t.counts.Recomputed += uint64(e.Lost)
 	s.marks = 0
 	t.place(uint32(b))
-	if e.Held && e.Tier == kv.OutputCritical {
-		t.recent.add(e)
-	}
 	return e, nil
 }
 

@@ -17,7 +17,6 @@ type world struct {
 	clock    int
 	drawn    uint64
 	counts   Counters
-	critical []ID
 }
 
 type modelBlock struct {
@@ -160,13 +159,6 @@ func (w *world) check(t *rapid.T) {
 	}
 	for _, r := range w.requests {
 		w.checkRequest(t, r)
-	}
-	var critical []ID
-	for _, e := range w.table.Explained(nil) {
-		critical = append(critical, e.Block)
-	}
-	if kept := w.critical[max(0, len(w.critical)-len(w.table.recent.kept)):]; !slices.Equal(critical, kept) {
-		t.Fatalf("explained evictions of %v, want %v", critical, kept)
 	}
 }
 

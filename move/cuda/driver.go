@@ -37,13 +37,12 @@ type Driver interface {
 	StreamDestroy(c ContextHandle, s StreamHandle) error
 	StreamSynchronize(c ContextHandle, s StreamHandle) error
 	StreamWait(c ContextHandle, s StreamHandle, e EventHandle) error
-	EventCreate(c ContextHandle, timed bool) (EventHandle, error)
+	EventCreate(c ContextHandle) (EventHandle, error)
 	EventDestroy(c ContextHandle, e EventHandle) error
 	EventRecord(c ContextHandle, e EventHandle, s StreamHandle) error
 	// EventQuery returns NotReady while what was recorded is under way.
 	EventQuery(c ContextHandle, e EventHandle) error
 	EventSynchronize(c ContextHandle, e EventHandle) error
-	EventElapsedMs(c ContextHandle, from, to EventHandle) (float32, error)
 
 	// Copy moves bytes between any two of device and pinned host memory; Fill
 	// writes one value over them. Both only queue.

@@ -27,7 +27,7 @@ type symbols struct {
 	cuMemGetInfo, cuMemAlloc, cuMemFree, cuMemHostAlloc, cuMemFreeHost, cuMemHostRegister, cuMemHostUnregister, cuMemGetAddressRange,
 	cuIpcGetMemHandle, cuIpcOpenMemHandle, cuIpcCloseMemHandle,
 	cuStreamCreate, cuStreamDestroy, cuStreamSynchronize, cuStreamWaitEvent,
-	cuEventCreate, cuEventDestroy, cuEventRecord, cuEventQuery, cuEventSynchronize, cuEventElapsedTime,
+	cuEventCreate, cuEventDestroy, cuEventRecord, cuEventQuery, cuEventSynchronize,
 	cuMemcpyAsync, cuMemsetD8Async,
 	cuModuleLoadData, cuModuleUnload, cuModuleGetFunction, cuLaunchKernel uintptr
 }
@@ -44,7 +44,7 @@ func (s *symbols) names() map[string]*uintptr {
 		"cuStreamCreate": &s.cuStreamCreate, "cuStreamDestroy_v2": &s.cuStreamDestroy, "cuStreamSynchronize": &s.cuStreamSynchronize,
 		"cuStreamWaitEvent": &s.cuStreamWaitEvent, "cuEventCreate": &s.cuEventCreate, "cuEventDestroy_v2": &s.cuEventDestroy,
 		"cuEventRecord": &s.cuEventRecord, "cuEventQuery": &s.cuEventQuery, "cuEventSynchronize": &s.cuEventSynchronize,
-		"cuEventElapsedTime": &s.cuEventElapsedTime, "cuMemcpyAsync": &s.cuMemcpyAsync, "cuMemsetD8Async": &s.cuMemsetD8Async,
+		"cuMemcpyAsync": &s.cuMemcpyAsync, "cuMemsetD8Async": &s.cuMemsetD8Async,
 		"cuModuleLoadData": &s.cuModuleLoadData, "cuModuleUnload": &s.cuModuleUnload, "cuModuleGetFunction": &s.cuModuleGetFunction,
 		"cuLaunchKernel": &s.cuLaunchKernel,
 	}

@@ -25,13 +25,9 @@ func (l *libcuda) StreamWait(c ContextHandle, s StreamHandle, e EventHandle) err
 	return l.in(c, l.cuStreamWaitEvent, uintptr(s), uintptr(e), 0)
 }
 
-func (l *libcuda) EventCreate(c ContextHandle, timed bool) (e EventHandle, err error) {
+func (l *libcuda) EventCreate(c ContextHandle) (e EventHandle, err error) {
 	const blockingSync, disableTiming = 1, 2 // CU_EVENT_…
-	flags := uintptr(blockingSync)
-	if !timed {
-		flags |= disableTiming
-	}
-	err = l.in(c, l.cuEventCreate, uintptr(unsafe.Pointer(&e)), flags)
+	err = l.in(c, l.cuEventCreate, uintptr(unsafe.Pointer(&e)), blockingSync|disableTiming)
 	return e, err
 }
 
@@ -49,11 +45,6 @@ func (l *libcuda) EventQuery(c ContextHandle, e EventHandle) error {
 
 func (l *libcuda) EventSynchronize(c ContextHandle, e EventHandle) error {
 	return l.in(c, l.cuEventSynchronize, uintptr(e))
-}
-
-func (l *libcuda) EventElapsedMs(c ContextHandle, from, to EventHandle) (ms float32, err error) {
-	err = l.in(c, l.cuEventElapsedTime, uintptr(unsafe.Pointer(&ms)), uintptr(from), uintptr(to))
-	return ms, err
 }
 
 func (l *libcuda) ModuleLoad(c ContextHandle, ptx string) (m ModuleHandle, err error) {

@@ -75,10 +75,10 @@ func (s *slot) open(d *Device) (err error) {
 	if s.far, err = d.Alloc(farBytes); err != nil {
 		return err
 	}
-	if s.done, err = d.Event(false); err != nil {
+	if s.done, err = d.Event(); err != nil {
 		return err
 	}
-	if s.ready, err = d.Event(false); err != nil {
+	if s.ready, err = d.Event(); err != nil {
 		return err
 	}
 	// Rows and indexes are written where the device will fetch them.

@@ -58,12 +58,11 @@ type Event struct {
 	handle EventHandle
 }
 
-// Event makes one. The caller closes it. Only timed events can be compared by
-// Elapsed, and they cost more.
-func (d *Device) Event(timed bool) (*Event, error) {
+// Event makes one. The caller closes it.
+func (d *Device) Event() (*Event, error) {
 	e := &Event{device: d}
 	err := d.opened(&d.counts.Events, func() (err error) {
-		e.handle, err = d.driver.EventCreate(d.context, timed)
+		e.handle, err = d.driver.EventCreate(d.context)
 		return failed(err, "make an event")
 	})
 	if err != nil {
@@ -89,12 +88,6 @@ func (e *Event) Done() (bool, error) {
 // Synchronize waits until what was recorded is done; the thread sleeps.
 func (e *Event) Synchronize() error {
 	return failed(e.device.driver.EventSynchronize(e.device.context, e.handle), "await an event")
-}
-
-// ElapsedMs is how long the device took from one event to another.
-func (e *Event) ElapsedMs(since *Event) (float32, error) {
-	ms, err := e.device.driver.EventElapsedMs(e.device.context, since.handle, e.handle)
-	return ms, failed(err, "compare two events")
 }
 
 // Close destroys it.

@@ -84,24 +84,6 @@ func (h *Histogram) Quantile(q float64) float64 {
 	return float64(h.max)
 }
 
-// Merge adds all that other has.
-func (h *Histogram) Merge(other *Histogram) {
-	if other.total == 0 {
-		return
-	}
-	if len(other.counts) > len(h.counts) {
-		h.counts = append(h.counts, make([]int64, len(other.counts)-len(h.counts))...)
-	}
-	for b, n := range other.counts {
-		h.counts[b] += n
-	}
-	if h.total == 0 || other.min < h.min {
-		h.min = other.min
-	}
-	h.max = max(h.max, other.max)
-	h.total += other.total
-}
-
 // CDFPoint says that a part of the values do not exceed one.
 type CDFPoint struct {
 	Value float64 `json:"value"`

@@ -2,7 +2,6 @@ package cudatest
 
 import (
 	"sync"
-	"time"
 
 	"meridian/move/cuda"
 )
@@ -35,11 +34,7 @@ func (s *stream) end() {
 }
 
 // event is a point in a stream: done is closed when it was reached.
-type event struct {
-	timed bool
-	done  chan struct{}
-	at    *time.Time // when it was, once done is closed
-}
+type event struct{ done chan struct{} }
 
 // StreamCreate makes one.
 func (p *Process) StreamCreate(c cuda.ContextHandle) (cuda.StreamHandle, error) {
@@ -121,13 +116,13 @@ func (p *Process) recorded(c cuda.ContextHandle, h cuda.EventHandle) (<-chan str
 }
 
 // EventCreate makes one, which is as if it had been reached.
-func (p *Process) EventCreate(c cuda.ContextHandle, timed bool) (cuda.EventHandle, error) {
+func (p *Process) EventCreate(c cuda.ContextHandle) (cuda.EventHandle, error) {
 	if err := p.enter(c); err != nil {
 		return 0, err
 	}
 	defer p.mu.Unlock()
 	h := cuda.EventHandle(p.name())
-	e := &event{timed: timed, done: make(chan struct{})}
+	e := &event{done: make(chan struct{})}
 	close(e.done)
 	p.events[h] = e
 	return h, nil
@@ -154,13 +149,10 @@ func (p *Process) EventRecord(c cuda.ContextHandle, h cuda.EventHandle, s cuda.S
 		p.mu.Unlock()
 		return cuda.InvalidHandle
 	}
-	done, at := make(chan struct{}), new(time.Time)
-	e.done, e.at = done, at
+	done := make(chan struct{})
+	e.done = done
 	p.mu.Unlock()
-	return p.queue(c, s, func() {
-		*at = time.Now()
-		close(done)
-	})
+	return p.queue(c, s, func() { close(done) })
 }
 
 // EventQuery asks whether it was reached.
@@ -185,26 +177,6 @@ func (p *Process) EventSynchronize(c cuda.ContextHandle, h cuda.EventHandle) err
 	}
 	<-done
 	return p.good()
-}
-
-// EventElapsedMs is the time between two.
-func (p *Process) EventElapsedMs(c cuda.ContextHandle, from, to cuda.EventHandle) (float32, error) {
-	if err := p.enter(c); err != nil {
-		return 0, err
-	}
-	defer p.mu.Unlock()
-	a, b := p.events[from], p.events[to]
-	if a == nil || b == nil || !a.timed || !b.timed || a.at == nil || b.at == nil {
-		return 0, cuda.InvalidHandle
-	}
-	for _, e := range []*event{a, b} {
-		select {
-		case <-e.done:
-		default:
-			return 0, cuda.NotReady
-		}
-	}
-	return float32(b.at.Sub(*a.at).Seconds() * 1e3), nil
 }
 
 // Copy queues a copy.
