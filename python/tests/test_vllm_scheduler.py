@@ -63,7 +63,7 @@ def scheduler() -> Scheduler:
 
 def test_an_accept_says_what_is_there_and_where_the_rest_belongs(scheduler: Scheduler) -> None:
     request = decode_request(meridian_leg=base64.b64encode(b"sealed").decode())
-    request.cache_salt, request.lora_request = "salt", SimpleNamespace(lora_name="adapter")
+    request.cache_salt, request.lora_request = "salt", SimpleNamespace(lora_name="adapter", lora_int_id=1)
     position = SimpleNamespace(offset=2, length=3)
     request.mm_features = [SimpleNamespace(identifier="image", mm_position=position)]
     assert scheduler.matched_tokens(request, BLOCK) == (len(TOKENS) - BLOCK, True)

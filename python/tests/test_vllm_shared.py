@@ -162,11 +162,11 @@ def test_a_prefix_is_waited_for_less_than_a_hand_off(scheduler: Scheduler) -> No
     assert scheduler.door.accepts[0][0].deadline == 2.0 < SETTINGS.deadline
 
 
-def test_after_a_reset_nothing_old_is_found(scheduler: Scheduler) -> None:
+def test_of_other_weights_nothing_old_is_found(scheduler: Scheduler) -> None:
     scheduler.matched_tokens(request(), 0)
     scheduler.answer(Found(FOUND, found_ticket(TRANSFER)))
     scheduler.step()
-    scheduler.reset()
+    scheduler.weights_change("a test", empty=True)
     assert scheduler.matched_tokens(request(), 0) == (None, False)
     scheduler.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
     assert scheduler.door.finds[-1][0].request_id != ""
@@ -174,9 +174,28 @@ def test_after_a_reset_nothing_old_is_found(scheduler: Scheduler) -> None:
     assert asked == kept and "#" in asked, "what is kept from now on is found"
     scheduler.step()
     assert found_ticket(TRANSFER) in scheduler.door.declined
-    scheduler.reset()
+    scheduler.weights_change("a test", empty=True)
     scheduler.matched_tokens(Request("later", TOKENS, None), 0)
     assert scheduler.door.finds[-1][0].scope.revision not in ("", asked)
+    scheduler.weights_named("2")
+    scheduler.matched_tokens(Request("last", TOKENS, None), 0)
+    assert "@" in scheduler.door.finds[-1][0].scope.revision
+
+
+def test_blocks_of_either_weights_are_not_shared(scheduler: Scheduler) -> None:
+    """A request that was computed with both is not kept, handed off or continued from elsewhere."""
+    scheduler.weights_change("a test", empty=False)
+    assert scheduler.matched_tokens(request(), 0) == (0, False)
+    handed = Request("d", TOKENS, decode_params(TRANSFER, TOKENS))
+    assert scheduler.matched_tokens(handed, 0) == (0, False)
+    ended = request(num_computed_tokens=len(TOKENS), answer=[90])
+    assert scheduler.finished(ended, TABLE, complete=True) == (False, None)
+    prompt = Request("p", TOKENS, {"do_remote_decode": True}, num_computed_tokens=len(TOKENS))
+    assert scheduler.finished(prompt, TABLE, complete=True) == (False, None)
+    assert not scheduler.door.finds and not scheduler.door.keeps and not scheduler.door.offers
+    scheduler.cache_emptied()
+    assert scheduler.finished(ended, TABLE, complete=True) == (True, None)
+    assert "#" in scheduler.door.keeps[0][0].scope.revision
 
 
 @pytest.mark.parametrize(

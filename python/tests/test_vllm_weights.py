@@ -6,7 +6,10 @@ import os
 from pathlib import Path
 from types import SimpleNamespace
 
-from meridian.vllm.prompt import scope_of
+import pytest
+
+from meridian.door import Scope
+from meridian.vllm.weight_changes import Weights, follow, is_empty
 from meridian.vllm.weights import digest_of
 
 
@@ -41,12 +44,157 @@ def test_a_file_and_what_has_no_weights(tmp_path: Path) -> None:
     assert digest_of(tmp_path) == ""
 
 
+def lora(number: int, path: str, *, load_inplace: bool = False) -> SimpleNamespace:
+    return SimpleNamespace(lora_int_id=number, lora_name="tone", lora_path=path, load_inplace=load_inplace)
+
+
+def with_lora(number: int, path: str) -> SimpleNamespace:
+    return SimpleNamespace(lora_request=lora(number, path))
+
+
+def scope_of(weights: Weights, request: object = None) -> Scope:
+    scope = weights.scope_of(request)
+    assert scope is not None
+    return scope
+
+
 def test_an_adapter_that_was_loaded_anew_is_another(tmp_path: Path) -> None:
-    def scope(path: str) -> str:
-        return scope_of(
-            SimpleNamespace(lora_request=SimpleNamespace(lora_name="tone", lora_path=path))
-        ).adapter
+    weights = Weights("published")
+
+    def adapter(number: int, path: str) -> str:
+        return scope_of(weights, with_lora(number, path)).adapter
 
     one, other = str(model(tmp_path / "one")), str(model(tmp_path / "other", 8))
-    assert scope(one) != scope(other) and scope(one).startswith("tone+")
-    assert scope("hub/adapter") == "tone+hub/adapter" and scope("") == "tone"
+    assert adapter(1, one) != adapter(2, other) and adapter(1, one).startswith("tone+")
+    assert adapter(3, "hub/adapter") == "tone+hub/adapter" and adapter(4, "") == "tone"
+
+
+def test_an_adapter_whose_files_change_is_not_shared(tmp_path: Path) -> None:
+    """vLLM has the weights from before, until it loads it again, which it does when it likes."""
+    weights, path = Weights("published"), tmp_path / "adapter"
+    before = scope_of(weights, with_lora(1, str(model(path)))).adapter
+    (path / "one.safetensors").write_bytes(b"other weights")
+    assert weights.scope_of(with_lora(1, str(path))) is None
+    assert scope_of(weights).adapter == "", "requests without it are shared"
+    weights.adapter_loaded(lora(1, str(path)))
+    assert weights.scope_of(with_lora(1, str(path))) is None, "vLLM has it already, and loads nothing"
+    weights.adapter_loaded(lora(1, str(path), load_inplace=True))
+    assert scope_of(weights, with_lora(1, str(path))).adapter not in ("", before)
+
+
+def test_weights_that_change_are_of_no_name_that_another_has() -> None:
+    one, other = Weights("published"), Weights("published")
+    assert scope_of(one) == scope_of(other) == Scope() and one.shared
+    one.changed(empty=True)
+    other.changed(empty=True)
+    first = scope_of(one).revision
+    assert first.startswith("published") and first != scope_of(other).revision and not one.shared
+    one.changed(empty=True)
+    assert scope_of(one).revision not in ("published", "", first)
+
+
+def test_a_version_is_shared_by_those_that_are_told_it() -> None:
+    one, other, third = Weights("published"), Weights("published"), Weights("of other files")
+    for weights in (one, other, third):
+        weights.changed(empty=True)
+        weights.named("step-7 " * 1000)
+    assert scope_of(one) == scope_of(other) != scope_of(third)
+    assert one.shared and len(scope_of(one).revision) < 64
+    other.changed(empty=True)
+    other.named("step-8")
+    assert scope_of(one) != scope_of(other)
+
+
+def test_nothing_is_shared_while_blocks_may_be_of_either() -> None:
+    weights = Weights("published")
+    weights.changed(empty=False)
+    assert weights.scope_of(None) is None and not weights.shared
+    weights.named("step-1")
+    assert weights.scope_of(None) is None, "a name does not make the blocks anew"
+    weights.emptied()
+    assert scope_of(weights).revision.startswith("published@")
+    weights.emptied()
+    assert weights.shared
+
+
+class Engine:
+    """A vLLM's EngineCore, of which a connector hears."""
+
+    def __init__(self, *connectors: object) -> None:
+        self.scheduler = SimpleNamespace(connector=SimpleNamespace(_connectors=connectors))
+        self.calls: list[object] = []
+        self.emptied = True
+
+    def collective_rpc(self, method: object, timeout: object = None, args: tuple[()] = ()) -> list[object]:
+        self.calls.append(method)
+        return [method]
+
+    def add_lora(self, lora_request: object) -> bool:
+        return True
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        return self.emptied
+
+    def set_weight_version(self, weight_version: str) -> None:
+        self.calls.append(weight_version)
+
+
+class Heard:
+    """A connector, with the engine's calls at the time that it hears."""
+
+    def __init__(self) -> None:
+        self.all: list[object] = []
+        self.engine: Engine | None = None
+
+    def weights_change(self, by: str) -> None:
+        assert self.engine is None or by not in self.engine.calls, "it hears before anything changes"
+        self.all.append(by)
+
+    def weights_named(self, version: str) -> None:
+        self.all.append(f"is {version}")
+
+    def adapter_loaded(self, lora: object) -> None:
+        self.all.append(lora)
+
+    def cache_emptied(self) -> None:
+        self.all.append("emptied")
+
+
+def test_a_connector_hears_of_its_engine_alone() -> None:
+    class Version(Engine):
+        pass
+
+    assert follow(Version) and follow(Version), "twice is once"
+    one, other = Heard(), Heard()
+    engine, another = Version(object(), one), Version(other)
+    one.engine = engine
+    assert engine.collective_rpc("update_weights") == ["update_weights"]
+    engine.collective_rpc("compute_weight_checksums")
+    engine.collective_rpc(method=len)
+    engine.emptied = False
+    assert engine.reset_prefix_cache() is False
+    engine.emptied = True
+    assert engine.reset_prefix_cache(reset_running_requests=True) is True
+    engine.set_weight_version("7")
+    engine.set_weight_version(weight_version="8")
+    another.add_lora("lora")
+    del another.scheduler
+    another.collective_rpc("while it starts")
+    assert one.all == ["update_weights", "len", "emptied", "is 7", "is 8"] and other.all == ["lora"]
+    assert engine.calls == ["update_weights", "compute_weight_checksums", len, "7", "8"]
+
+
+def test_a_vllm_that_has_none_of_it_is_not_followed() -> None:
+    assert not follow(type("Other", (), {}))
+
+
+@pytest.mark.parametrize(
+    ("used", "cached", "empty"), [(1, 0, True), (2, 0, False), (1, 1, False), (0, 0, True)]
+)
+def test_when_blocks_hold_nothing(used: int, cached: int, empty: bool) -> None:
+    pool = SimpleNamespace(
+        num_gpu_blocks=10,
+        get_num_free_blocks=lambda: 10 - used,
+        cached_block_hash_to_block=dict.fromkeys(range(cached)),
+    )
+    assert is_empty(pool) == empty

@@ -265,6 +265,10 @@ class World:
         """Tickets of what it found, until they are used or given back, and for whom."""
         self.losses: Counter[str] = Counter()
         """How often a request has lost its blocks."""
+        self.mixed = False
+        """Whether vLLM's cache may be of other weights than those that compute."""
+        self.revisions = [""]
+        """What tells the weights apart, from the first to those that compute; empty: not known yet."""
         self.next = 0
         self.outcomes = {
             "landed": 0,
@@ -276,6 +280,7 @@ class World:
             "lost": 0,
             "found": 0,
             "kept": 0,
+            "changed": 0,
         }
 
     def run(self, steps: int) -> None:
@@ -284,6 +289,7 @@ class World:
             self._clients()
             for _ in range(self.chance.randrange(4)):
                 self._agent()
+            self._weights()
             self._step()
         self._settle()
 
@@ -362,6 +368,30 @@ class World:
         first = int(request.request_id[1:]) * 10 + self.losses[request.request_id] * 1_000_000
         return (list(range(first, first + count)),)
 
+    # What changes the model.
+
+    def _weights(self) -> None:
+        """Between two steps the weights become others, or vLLM gives up what it has of those before."""
+        if self.chance.random() < 0.03:
+            self._notice()
+            self.connector_scheduler.weights_change("a test", empty=False)
+            self.mixed = True
+            self.revisions.append("")
+            self.outcomes["changed"] += 1
+        elif self.mixed and not self.parked and self.chance.random() < 0.5:
+            for computing in self.computing:
+                self._lose(computing)
+            self._notice()
+            self.mixed = False
+            self.connector_scheduler.cache_emptied()
+
+    def _check(self, scope: Scope) -> None:
+        """What is shared is of the weights that compute, by a name that no others had."""
+        assert not self.mixed, "something is shared that may be of other weights"
+        self.revisions[-1] = self.revisions[-1] or f"{scope.revision}!"
+        assert self.revisions[-1] == f"{scope.revision}!", "the same weights go by two names"
+        assert self.revisions.count(self.revisions[-1]) == 1, "other weights go by a name that was used"
+
     # What the agent does.
 
     def _say(self, count: int) -> None:
@@ -404,6 +434,7 @@ class World:
     def _notice(self) -> None:
         accepts, offers, finds, keeps = self.seen
         for accept, answer in self.door.accepts[accepts:]:
+            self._check(accept.scope)
             transfer = accept.ticket[5:21]
             asked = self.found.pop(accept.ticket, None)
             if asked is None and accept.ticket.startswith(b"MRDF"):  # of an agent that is gone
@@ -423,11 +454,15 @@ class World:
                     if p.receiving and p.request.kv_transfer_params and _ticket(p.request) == accept.ticket
                 )
             self.agent.append(_Moving(transfer, True, id_, answer))
+        for find, _ in self.door.finds[finds:]:
+            self._check(find.scope)
         self.looking += self.door.finds[finds:]
         for keep, kept in self.door.keeps[keeps:]:
+            self._check(keep.scope)
             self.outcomes["kept"] += 1
             self.agent.append(_Moving(keep.transfer, False, keep.scope.salt, kept))
         for offer, answer in self.door.offers[offers:]:
+            self._check(offer.scope)
             held = [p.request for p in self.parked.values() if not p.receiving]
             computing = [c.request for c in self.computing]
             of = next(r for r in held + computing if r.prompt_token_ids is offer.tokens)
@@ -564,6 +599,7 @@ class World:
                 request, self._table(request), complete=not aborted and self.chance.random() < 0.9
             )
             self.outcomes["ahead"] += params is not None
+            assert params is None or not self.mixed, "a prompt of two weights is handed off"
             if kept:
                 self.parked[request.request_id] = _Parked(request, receiving=False, finished=True)
                 continue

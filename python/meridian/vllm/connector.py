@@ -33,6 +33,7 @@ from meridian.vllm.scheduler import ConnectorScheduler
 from meridian.vllm.settings import Role, Settings
 from meridian.vllm.stats import Metrics, Stats
 from meridian.vllm.think_markers import ends_of
+from meridian.vllm.weight_changes import follow, is_empty
 from meridian.vllm.worker import ConnectorWorker
 
 try:
@@ -89,6 +90,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._door: Door | None = None
         self._scheduler: ConnectorScheduler | None = None
         self._worker: ConnectorWorker | None = None
+        self._pool: Any = None
         self._indexes: dict[str, int] = {}
         self._forced_ends = Heard()
         if role is KVConnectorRole.SCHEDULER:
@@ -136,6 +138,13 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             control=Control(settings.url, self._role, self._model.name),
             on_event=scheduler.happened,
         )
+        from vllm.v1.engine.core import EngineCore
+
+        if not follow(EngineCore):
+            _log.warning(
+                "this vLLM does not tell when its weights change: after any change reset its prefix cache "
+                "with the connector's, or KV of other weights is handed off and found"
+            )
         self._open(door)
         door.publish(cut.publication)
         scheduler.attach(door)
@@ -149,6 +158,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
         """Take vLLM's blocks, which it tells once they are there."""
+        self._pool = gpu_block_pool
         keeps = self._settings.keep_thoughts
         if self._scheduler is None or keeps == "never":
             return
@@ -244,9 +254,27 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def reset_cache(self) -> bool | None:
         """Find nothing any more of what was kept until now: vLLM asks for it where weights have changed."""
-        if self._scheduler is not None:
-            self._scheduler.reset()
+        self.weights_change("a reset with the connector's cache")
         return True
+
+    # What vLLM's engine tells of its weights.
+
+    def weights_change(self, by: str) -> None:
+        if self._scheduler is not None:
+            empty = self._pool is not None and is_empty(self._pool)
+            self._scheduler.weights_change(by, empty=empty)
+
+    def weights_named(self, version: str) -> None:
+        if self._scheduler is not None:
+            self._scheduler.weights_named(version)
+
+    def adapter_loaded(self, lora: Any) -> None:
+        if self._scheduler is not None:
+            self._scheduler.adapter_loaded(lora)
+
+    def cache_emptied(self) -> None:
+        if self._scheduler is not None:
+            self._scheduler.cache_emptied()
 
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
         return tuple(range(len(self._kv_cache_config.kv_cache_groups)))

@@ -246,6 +246,11 @@ class EarlyOffers:
             self._handoffs.lose(ahead[0], self._clock())
             self._scheduler.withdrawn()
 
+    def withdraw_all(self) -> None:
+        """Hear that what the next steps compute does not go with what is offered of their prompts."""
+        for request in list(self._ahead):
+            self.lost_blocks(request)
+
     def finished(self, request: str) -> tuple[tuple[bytes, bytes] | None, bool]:
         """Forget a request; return what it was offered by, and whether its transfer is used up."""
         self._prefills.pop(request, None)

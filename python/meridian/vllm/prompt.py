@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
-from meridian.door import Scope
 from meridian.vllm.transfer_params import thought_end_of
-from meridian.vllm.weights import digest_of
 
 
 def reads_cache(request: Any) -> bool:
@@ -58,26 +55,10 @@ def kept_of(request: Any) -> Sequence[int] | None:
     return tokens
 
 
-def scope_of(request: Any) -> Scope:
-    """Return what else a vLLM request's cache depends on.
-
-    vLLM's hashes of blocks say all of this too, but differ from process to
-    process.
-    """
-    adapter = getattr(request, "lora_request", None)
+def media_of(request: Any) -> str:
+    """Name the pictures and sounds of a vLLM request, and where they are among its tokens."""
     media = getattr(request, "mm_features", None) or ()
-    return Scope(
-        adapter=_adapter(adapter) if adapter is not None else "",
-        media="\n".join(f"{_place(feature)} {feature.identifier}" for feature in media),
-        salt=getattr(request, "cache_salt", None) or "",
-    )
-
-
-def _adapter(request: Any) -> str:
-    """Name an adapter so that another one, loaded later by the same name, is another."""
-    path = getattr(request, "lora_path", "") or ""
-    digest = digest_of(path) if os.path.exists(path) else path
-    return f"{request.lora_name}+{digest}" if digest else str(request.lora_name)
+    return "\n".join(f"{_place(feature)} {feature.identifier}" for feature in media)
 
 
 def _place(feature: Any) -> str:

@@ -16,10 +16,11 @@ from meridian.vllm.cut import Cut
 from meridian.vllm.early_offers import EarlyOffers, Prefill
 from meridian.vllm.ended_thoughts import EndedThoughts
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
-from meridian.vllm.prompt import kept_of, preemptions_of, reads_cache, scope_of, tokens_of
+from meridian.vllm.prompt import kept_of, preemptions_of, reads_cache, tokens_of
 from meridian.vllm.settings import Settings
 from meridian.vllm.shared import CacheDoor, SharedCache
 from meridian.vllm.transfer_params import DecodeLeg, PrefillLeg, leg_of, params_of
+from meridian.vllm.weight_changes import Weights
 
 _UNKNOWN: Final[Mapping[str, int]] = {"?": 1}
 """What a step computes of which nothing is said: some request, so that no Find is waited for."""
@@ -39,6 +40,15 @@ later than the answer comes.
 
 _COMPUTING: Final = 600.0
 """How long a prompt may take to be computed while it is offered, in seconds."""
+
+_FRESH: Final = (
+    "what this server computes is shared with no other until the version of its weights is named "
+    "(POST /update_weight_version), or it is started again"
+)
+_MIXED: Final = (
+    "until vLLM's prefix cache is reset nothing is handed off, kept or found, since blocks may be of either "
+    "(POST /reset_prefix_cache?reset_running_requests=true)"
+)
 
 _log: Final = logging.getLogger("meridian.vllm")
 
@@ -87,7 +97,8 @@ class ConnectorScheduler:
         # Pieces that the cell keeps have all layers, and a prefix that did not come must be told.
         shares = settings.cache and cut.blocks_tell_whose
         costs = None if settings.cache_always else Costs()
-        self._shared = SharedCache(cut, self._inbox.append, clock, costs) if shares else None
+        self._weights = Weights(cut.publication.scope.revision)
+        self._shared = SharedCache(cut, self._inbox.append, clock, costs, self._weights) if shares else None
         self._decided: set[str] = set()
         """Requests with a ticket that were asked for, or never will be."""
         self._tickets: dict[bytes, bytes] = {}
@@ -147,7 +158,7 @@ class ConnectorScheduler:
         if self._handoffs.is_moving(leg.transfer):
             return None, False  # for a twin of this request, whose cache can be shared then
         tokens = tokens_of(request)
-        if tokens is None or not self._may_accept(leg) or self._cut.edge_is_lost(len(tokens)):
+        if tokens is None or not self._may_accept(request, leg) or self._cut.edge_is_lost(len(tokens)):
             return 0, False
         missing = len(tokens) - computed
         return (missing, True) if missing > 0 else (0, False)
@@ -235,10 +246,35 @@ class ConnectorScheduler:
         """Whether vLLM has to step, though no request is left, to hear when its blocks are read no more."""
         return self.early_offers.awaits_blocks or (self.thoughts is not None and self.thoughts.pins > 0)
 
-    def reset(self) -> None:
-        """Find nothing any more of what the cell's cache has kept until now."""
+    # Weights that change while vLLM serves.
+
+    def weights_change(self, by: str, *, empty: bool) -> None:
+        """Share nothing any more that was computed until now; `empty`: vLLM has nothing of it itself."""
+        self._hear()
+        if self._weights.shared or (not empty and not self._weights.mixed):
+            _log.warning("the model's weights may change (%s): %s", by, _FRESH if empty else _MIXED)
+        self._weights.changed(empty=empty)
+        self.early_offers.withdraw_all()
         if self._shared is not None:
-            self._shared.reset()
+            self._shared.drop_all()
+        self._pass_on()
+
+    def cache_emptied(self) -> None:
+        """Hear that vLLM has nothing any more of what it had computed."""
+        if self._weights.mixed:
+            _log.info("vLLM's cache was emptied: %s", _FRESH)
+        self._weights.emptied()
+
+    def weights_named(self, version: str) -> None:
+        """Hear from who changes weights which they are."""
+        _log.info(
+            "the model's weights are of version %.200r, and shared with servers that say the same", version
+        )
+        self._weights.named(version)
+
+    def adapter_loaded(self, lora: Any) -> None:
+        """Hear of an adapter that vLLM loads."""
+        self._weights.adapter_loaded(lora)
 
     # Accepts.
 
@@ -246,8 +282,10 @@ class ConnectorScheduler:
         leg = self._leg(request) if self._consumes else None
         return leg if isinstance(leg, DecodeLeg) else None
 
-    def _may_accept(self, leg: DecodeLeg) -> bool:
-        return self._door is not None and self._door.serving and not self._handoffs.was_accepted(leg.transfer)
+    def _may_accept(self, request: Any, leg: DecodeLeg) -> bool:
+        if self._door is None or not self._door.serving or self._weights.scope_of(request) is None:
+            return False
+        return not self._handoffs.was_accepted(leg.transfer)
 
     def _accept(
         self,
@@ -268,15 +306,18 @@ class ConnectorScheduler:
         patience = self._settings.deadline + (self._settings.keep if leg.promised else 0.0)
         if shared:
             patience = min(patience, _SHARED)
+        scope = self._weights.scope_of(request)
         watch = Watch(leg.transfer, fills)
         self._handoffs.accept(id_, watch, external, now, deadline=now + patience + _GRACE, shared=shared)
         self._tickets[leg.transfer] = leg.ticket
         try:
+            if scope is None:
+                raise ValueError("the weights of the request have changed")
             accept = Accept(
                 leg.ticket,
                 tokens,
                 self._cut.tables(block_ids, len(tokens)),
-                scope=scope_of(request),
+                scope=scope,
                 present_tokens=present,
                 push=self._settings.push,
                 deadline=patience,
@@ -437,8 +478,8 @@ class ConnectorScheduler:
 
         `computing`: it is computed in the next step. `chunked`: and in others after that.
         """
-        tokens = tokens_of(request)
-        if tokens is None or self._door is None or self._cut.edge_is_lost(len(tokens)):
+        tokens, scope = tokens_of(request), self._weights.scope_of(request)
+        if tokens is None or scope is None or self._door is None or self._cut.edge_is_lost(len(tokens)):
             return None
         transfer = leg.transfer or new_transfer()
         self._count()  # what has ended under this id must not be taken for what begins now
@@ -454,7 +495,7 @@ class ConnectorScheduler:
                 tokens,
                 self._cut.tables(block_ids, len(tokens)),
                 layers=0 if computing else self._layers,
-                scope=scope_of(request),
+                scope=scope,
                 keep=keep,
                 leg=leg.seal,
             )

@@ -11,16 +11,15 @@ A ticket that comes for a request which does not wait for it any more goes back,
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from meridian.door import CacheTerms, Find, Found, Keep, Scope, new_transfer, transfer_of
+from meridian.door import CacheTerms, Find, Found, Keep, new_transfer, transfer_of
 from meridian.vllm.costs import Costs
 from meridian.vllm.cut import Cut
-from meridian.vllm.prompt import scope_of
+from meridian.vllm.weight_changes import Weights
 
 _LOOK: Final = 0.1
 """How long the agent may look for a prefix, in seconds."""
@@ -74,25 +73,25 @@ class SharedCache:
         later: Callable[[Callable[[float], None]], None],
         clock: Callable[[], float],
         costs: Costs | None,
+        weights: Weights,
     ) -> None:
         """Take what does not change. `later` has something done on vLLM's thread, from any other.
 
         Without `costs` everything is taken that there is, however fast it could be computed.
         """
         self._cut, self._later, self._clock, self._costs = cut, later, clock, costs
+        self._weights = weights
         self._loads: dict[str, _Load] = {}
         self._door: CacheDoor | None = None
         self._lookups: dict[str, _Lookup] = {}
-        self._generation = ""
         self._unused: list[bytes] = []
 
     def attach(self, door: CacheDoor) -> None:
         """Take the door."""
         self._door = door
 
-    def reset(self) -> None:
-        """Find nothing any more of what any engine kept until now: the weights may be others."""
-        self._generation = new_transfer().hex()
+    def drop_all(self) -> None:
+        """Use nothing of what was found, or is looked for: it is of other weights."""
         for request in list(self._lookups):
             self.drop(request)
 
@@ -129,7 +128,8 @@ class SharedCache:
             return False
         assert self._door is not None
         id_ = request.request_id
-        scope = self._scope(request)
+        if (scope := self._weights.scope_of(request)) is None:
+            return False
         saved = self._costs.saved(len(tokens) - 1 - computed) if self._costs is not None else 0.0
         asked = self._door.find_soon(
             Find(
@@ -220,20 +220,14 @@ class SharedCache:
         cannot be.
         """
         terms = self._terms()
-        tokens = kept() if terms is not None else None
-        if terms is None or tokens is None or len(tokens) < self._least(terms):
+        scope = self._weights.scope_of(request) if terms is not None else None
+        tokens = kept() if scope is not None else None
+        if terms is None or scope is None or tokens is None or len(tokens) < self._least(terms):
             return None
         assert self._door is not None
         tables = self._cut.tables(block_ids, len(tokens))
-        keep = Keep(new_transfer(), tokens, tables, scope=self._scope(request), request_id=request.request_id)
+        keep = Keep(new_transfer(), tokens, tables, scope=scope, request_id=request.request_id)
         return keep, self._door.keep_soon(keep)
-
-    def _scope(self, request: Any) -> Scope:
-        scope = scope_of(request)
-        if not self._generation:
-            return scope
-        published = self._cut.publication.scope.revision
-        return dataclasses.replace(scope, revision=f"{published}#{self._generation}")
 
     def _terms(self) -> CacheTerms | None:
         door = self._door
