@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,10 +32,12 @@ func (p *plain) Get(context.Context, []byte, func([]byte, int) []byte) ([]byte, 
 // A tier that cannot be opened is a miss at once, is tried again, and is used when it comes.
 func TestOpeningComesWhenItCan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		works, tries, inner, told := false, 0, &plain{}, []error{}
+		var works atomic.Bool
+		var tries atomic.Int64
+		inner, told := &plain{}, []error{}
 		broken := errors.New("read-only file system")
 		o := tier.Open("disk", func(err error) { told = append(told, err) }, func(context.Context) (tier.Tier, error) {
-			if tries++; !works {
+			if tries.Add(1); !works.Load() {
 				return nil, broken
 			}
 			return inner, nil
@@ -51,18 +54,20 @@ func TestOpeningComesWhenItCan(t *testing.T) {
 			t.Errorf("before it is open: %+v", s)
 		}
 		time.Sleep(10 * time.Minute)
-		if tries < 10 || tries > 30 {
-			t.Errorf("%d tries in 10 minutes", tries)
+		synctest.Wait()
+		if n := tries.Load(); n < 10 || n > 30 {
+			t.Errorf("%d tries in 10 minutes", n)
 		}
-		works = true
+		works.Store(true)
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if v, err := o.Get(t.Context(), []byte("k"), nil); err != nil || string(v) != "value" || !o.Has([][]byte{nil})[0] {
 			t.Errorf("when it is open: %v", err)
 		}
-		if s := o.Stats(); s.Down || s.Objects != 7 || s.Misses != 1 || s.Failed != uint64(tries-1) {
+		if s := o.Stats(); s.Down || s.Objects != 7 || s.Misses != 1 || s.Failed != uint64(tries.Load()-1) {
 			t.Errorf("when it is open: %+v", s)
 		}
-		if len(told) != tries || !errors.Is(told[0], broken) || told[tries-1] != nil {
+		if n := int(tries.Load()); len(told) != n || !errors.Is(told[0], broken) || told[n-1] != nil {
 			t.Errorf("it told %v", told)
 		}
 		if err := o.Close(t.Context()); err != nil || inner.closed != 1 {
