@@ -250,7 +250,8 @@ func TestVLLMMovesNotTooOften(t *testing.T) {
 		}
 	}
 	c.until("it has moved often", func() bool {
-		return c.Metrics().Moves["operator"]["moved"] >= uint64(usualLimits.moves)-1 && c.decode[0].open.Load() == 1
+		ends := c.Metrics().Moves["operator"] // on a slow machine an offer can be late, and its prompt computed
+		return ends["moved"]+ends["recomputed"] >= uint64(usualLimits.moves)-1 && c.decode[0].open.Load() == 1
 	})
 	if status := c.askMove(id, "application/json"); status != http.StatusNotFound {
 		t.Errorf("once more: status %d", status)
