@@ -94,6 +94,13 @@ fuzz: ## every fuzz target for FUZZTIME each (30s); resharding for RESHARD_FUZZ 
 bench: ## every Go benchmark; BENCH=regexp selects
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count 5 ./...
 
+ROUNDS ?= 15
+
+.PHONY: bench-deciding
+bench-deciding: ## what the rooms that decide cost beside plain ways of the same, medians of ROUNDS (15); a bound that is missed fails
+	MERIDIAN_BENCH_BOUNDS=1 MERIDIAN_PEERS_DIR=$(abspath $(or $(MERIDIAN_PEERS_DIR),.peers)) \
+	  $(GO) test -run '^$$' -bench '^BenchmarkAim$$' -benchtime $(ROUNDS)x -timeout 0 ./decide/... ./prove/replay
+
 # Held out: an hour and seeds that were chosen after the last change of a policy. Who changes one after a look at them chooses others.
 .PHONY: replay
 replay: build ## the comparison of policies in docs/replay/policies, on held-out hours and seeds; DATA=DIR has the public traces

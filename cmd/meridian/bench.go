@@ -27,16 +27,16 @@ type benchCommands struct {
 	Policies benchPolicies `cmd:"" help:"What each scheduling policy does to a mixed load on a cell: latencies by phase, throughput, preemptions."`
 	Forcing  benchForcing  `cmd:"" help:"How many tokens the ends that a governor forces save, on scripted entropies, and how soon they come."`
 	VLLM     benchVLLM     `cmd:"" name:"vllm" help:"What a hand-off between servers of vLLM adds to the first token, beside vLLM's own connectors."`
-	Phase    benchPhase    `cmd:"" help:"How fast the phases of an engine's sequences are followed, token by token."`
-	Block    benchBlock    `cmd:"" help:"What it takes to hold, release and choose blocks of KV memory, at a million of them."`
-	Replay   benchReplay   `cmd:"" help:"What it takes to replay a request on an engine in virtual time."`
-	Probe    benchProbe    `cmd:"" help:"What the entropy of a row of logits costs, beside torch."`
-	Sched    benchSched    `cmd:"" help:"What a decision of each scheduling policy takes, for a thousand requests."`
 	Step     benchStep     `cmd:"" help:"What it costs an engine to tell of a step and to hear what is decided, over the engine door."`
 	CUDA     benchCUDA     `cmd:"" name:"cuda" help:"How fast GPU memory moves between two processes, beside CUDA's own copies."`
 	GPU      benchGPU      `cmd:"" name:"__gpu" hidden:""`
 	Serve    benchServe    `cmd:"" name:"__serve" hidden:""`
 	Own      benchOwn      `cmd:"" name:"__own" hidden:""`
+	Phase    movedBench    `cmd:"" hidden:"" passthrough:""`
+	Block    movedBench    `cmd:"" hidden:"" passthrough:""`
+	Replay   movedBench    `cmd:"" hidden:"" passthrough:""`
+	Probe    movedBench    `cmd:"" hidden:"" passthrough:""`
+	Sched    movedBench    `cmd:"" hidden:"" passthrough:""`
 }
 
 type benchTransfer struct {

@@ -2,16 +2,20 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/signal"
+	"syscall"
 
-	"meridian/prove/bench/deciding"
+	"meridian/prove/bench"
 	"meridian/prove/bench/serving"
 )
 
 type benchStep struct {
-	benchDeciding
-	Requests []int  `default:"1,64,256" placeholder:"N" help:"How many requests the engine runs, rows for each; default ${default}."`
-	Steps    int    `default:"2000" placeholder:"N" help:"Steps of a round; default ${default}."`
-	Python   string `default:"python3" placeholder:"FILE" help:"The interpreter for the rows of Python; PYTHONPATH names the package. Empty: no such rows. Default ${default}."`
+	Rounds   int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	JSON     rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Requests []int    `default:"1,64,256" placeholder:"N" help:"How many requests the engine runs, rows for each; default ${default}."`
+	Steps    int      `default:"2000" placeholder:"N" help:"Steps of a round; default ${default}."`
+	Python   string   `default:"python3" placeholder:"FILE" help:"The interpreter for the rows of Python; PYTHONPATH names the package. Empty: no such rows. Default ${default}."`
 }
 
 func (c *benchStep) Help() string {
@@ -20,7 +24,14 @@ func (c *benchStep) Help() string {
 }
 
 func (c *benchStep) Run(std *stdio) error {
-	return c.run(std, "step", func(ctx context.Context, o deciding.Options) (*deciding.Report, error) {
-		return serving.RunStep(ctx, serving.StepOptions{Options: o, Requests: c.Requests, Steps: c.Steps, Python: c.Python})
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	found, err := serving.RunStep(ctx, serving.StepOptions{
+		Options:  bench.Options{Rounds: c.Rounds, Version: thisBuild().Version, Progress: progressOn(std.err)},
+		Requests: c.Requests, Steps: c.Steps, Python: c.Python,
 	})
+	if err := measured(ctx, std, err, "bench step"); err != nil {
+		return err
+	}
+	return printReport(std, found, c.JSON)
 }

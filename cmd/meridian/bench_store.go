@@ -7,7 +7,6 @@ import (
 	"syscall"
 
 	"meridian/prove/bench"
-	"meridian/prove/bench/deciding"
 	storebench "meridian/prove/bench/store"
 )
 
@@ -58,7 +57,7 @@ func (c *benchStore) measure(ctx context.Context, std *stdio) (findings, error) 
 	switch c.Table {
 	case "parts":
 		return storebench.RunParts(ctx, storebench.PartsOptions{
-			Options: deciding.Options{Rounds: c.Rounds, Version: o.Version, Progress: o.Progress}, Objects: c.Objects, Dir: o.Dir, OwnCommand: o.OwnCommand,
+			Options: bench.Options{Rounds: c.Rounds, Version: o.Version, Progress: o.Progress}, Objects: c.Objects, Dir: o.Dir, OwnCommand: o.OwnCommand,
 		})
 	case "scaling":
 		if len(o.Objects) == 0 {

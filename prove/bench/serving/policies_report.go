@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"meridian/prove/bench"
-	"meridian/prove/bench/deciding"
 )
 
 // PoliciesReport is what a run of RunPolicies found.
@@ -27,21 +26,21 @@ type PoliciesReport struct {
 // PolicyRow is one line of the table: a policy, and who asked. Rate and Preempted are of
 // all together.
 type PolicyRow struct {
-	Policy    string          `json:"policy"`
-	Who       string          `json:"who"`
-	TTFVT50   PolicyFigure    `json:"ttfvt_p50_ms"`
-	TTFVT99   PolicyFigure    `json:"ttfvt_p99_ms"`
-	TTOT50    PolicyFigure    `json:"ttot_p50_ms"`
-	TTOT99    PolicyFigure    `json:"ttot_p99_ms"`
-	Rate      *PolicyFigure   `json:"tokens_per_second,omitempty"`
-	Preempted *deciding.Score `json:"preempted,omitempty"`
+	Policy    string        `json:"policy"`
+	Who       string        `json:"who"`
+	TTFVT50   PolicyFigure  `json:"ttfvt_p50_ms"`
+	TTFVT99   PolicyFigure  `json:"ttfvt_p99_ms"`
+	TTOT50    PolicyFigure  `json:"ttot_p50_ms"`
+	TTOT99    PolicyFigure  `json:"ttot_p99_ms"`
+	Rate      *PolicyFigure `json:"tokens_per_second,omitempty"`
+	Preempted *bench.Score  `json:"preempted,omitempty"`
 }
 
 // PolicyFigure is the median of the rounds, and how many times the baseline's it was in the
 // same rounds; null where the baseline's was too little to be divided by in one of them.
 type PolicyFigure struct {
-	Median float64         `json:"median"`
-	Ratio  *deciding.Score `json:"ratio"`
+	Median float64      `json:"median"`
+	Ratio  *bench.Score `json:"ratio"`
 }
 
 // leastDivisor is in milliseconds: of two tokens that come together it is only known that
@@ -75,7 +74,7 @@ func policyRows(policies []string, rounds []map[string]policyRound) (rows []Poli
 		}
 		f := PolicyFigure{Median: bench.NewFigure(own).Median}
 		if len(ratios) == len(rounds) {
-			ratio := deciding.Score(bench.NewFigure(ratios))
+			ratio := bench.NewScore(ratios)
 			f.Ratio = &ratio
 		}
 		return f
@@ -92,7 +91,7 @@ func policyRows(policies []string, rounds []map[string]policyRound) (rows []Poli
 				for _, round := range rounds {
 					preempted = append(preempted, float64(round[policy].preempted))
 				}
-				sum := deciding.Score(bench.NewFigure(preempted))
+				sum := bench.NewScore(preempted)
 				row.Rate, row.Preempted = &rate, &sum
 			}
 			rows = append(rows, row)

@@ -7,15 +7,15 @@ import (
 	"fmt"
 	"time"
 
+	"meridian/internal/rounds"
 	"meridian/prove/bench"
-	"meridian/prove/bench/deciding"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
 )
 
 // StepOptions says how to measure what a step costs an engine that is governed.
 type StepOptions struct {
-	deciding.Options
+	bench.Options
 	// Requests are how many an engine runs, rows for each; Steps how many a round has.
 	Requests []int
 	Steps    int
@@ -51,7 +51,7 @@ func (o *StepOptions) validate() error {
 
 // RunStep measures the time from before an engine writes down what a step did to when it
 // has read what was decided, with an agent and its governor in a process of their own.
-func RunStep(ctx context.Context, o StepOptions) (_ *deciding.Report, err error) {
+func RunStep(ctx context.Context, o StepOptions) (_ *bench.Costs, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func RunStep(ctx context.Context, o StepOptions) (_ *deciding.Report, err error)
 		defer func() { err = errors.Join(err, stopProcess(python)) }()
 		o.Beside(python.PID())
 	}
-	var tasks []deciding.Task
+	var tasks []rounds.Task
 	for _, n := range o.Requests {
 		world, err := newStepWorld(ctx, socket, n, o.Steps)
 		if err != nil {
@@ -84,7 +84,7 @@ func RunStep(ctx context.Context, o StepOptions) (_ *deciding.Report, err error)
 		}
 		tasks = append(tasks, stepTasks("Python", n, bound, func() ([]time.Duration, error) { return pythonRound(ctx, python, n, o.Steps) })...)
 	}
-	report, err := deciding.Measure(ctx, o.Options, tasks)
+	report, err := bench.Measure(ctx, o.Options, tasks)
 	if report != nil && absence != nil {
 		report.Absent = append(report.Absent, *absence)
 	}
@@ -92,13 +92,13 @@ func RunStep(ctx context.Context, o StepOptions) (_ *deciding.Report, err error)
 }
 
 // stepTasks are the median and the 99th of a hundred.
-func stepTasks(who string, requests int, bound float64, round func() ([]time.Duration, error)) (tasks []deciding.Task) {
+func stepTasks(who string, requests int, bound float64, round func() ([]time.Duration, error)) (tasks []rounds.Task) {
 	for _, percent := range []int{50, 99} {
 		var samples []time.Duration
-		task := deciding.Task{
+		task := rounds.Task{
 			What: fmt.Sprintf("a step over the door, %s, %d requests, p%d", who, requests, percent), Unit: "µs",
 			Score: func() float64 { return bench.Percentile(samples, percent) },
-			Ours: func() (lap deciding.Lap, err error) {
+			Ours: func() (lap rounds.Lap, err error) {
 				samples, err = round()
 				for _, s := range samples {
 					lap.Took += s

@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"meridian/internal/rounds"
 	"meridian/keep/store"
 	"meridian/prove/bench"
-	"meridian/prove/bench/deciding"
 )
 
 const (
@@ -43,14 +43,14 @@ func openOpening(ctx context.Context, o PartsOptions) (*opening, error) {
 	return &opening{cell: c, store: s}, nil
 }
 
-func (p *opening) task(ctx context.Context) deciding.Task {
-	return deciding.Task{
+func (p *opening) task(ctx context.Context) rounds.Task {
+	return rounds.Task{
 		What: "open for writing, over loopback, the median", Unit: "ns", Bound: openNanoseconds,
-		Score: func() float64 { return p.median }, Ours: func() (deciding.Lap, error) { return p.lap(ctx) },
+		Score: func() float64 { return p.median }, Ours: func() (rounds.Lap, error) { return p.lap(ctx) },
 	}
 }
 
-func (p *opening) lap(ctx context.Context) (lap deciding.Lap, err error) {
+func (p *opening) lap(ctx context.Context) (lap rounds.Lap, err error) {
 	p.round++
 	each := make([]time.Duration, openings)
 	for i := range each {

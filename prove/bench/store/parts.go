@@ -8,17 +8,17 @@ import (
 	"runtime"
 	"time"
 
+	"meridian/internal/rounds"
 	"meridian/keep/store/arena"
 	"meridian/keep/store/owner"
 	"meridian/kv"
 	"meridian/move/mem"
 	"meridian/prove/bench"
-	"meridian/prove/bench/deciding"
 )
 
 // PartsOptions is what RunParts measures.
 type PartsOptions struct {
-	deciding.Options
+	bench.Options
 	// Objects of the arena.
 	Objects int
 	// Dir and OwnCommand are those of the package's Options.
@@ -37,7 +37,7 @@ const (
 // RunParts measures what a put or a get is made of, each by itself: on one core
 // and with an arena full of small objects, but for what goes from one process to
 // another.
-func RunParts(ctx context.Context, o PartsOptions) (_ *deciding.Report, err error) {
+func RunParts(ctx context.Context, o PartsOptions) (_ *bench.Costs, err error) {
 	if o.Objects < 1000 || o.Objects > 1<<24 {
 		return nil, fmt.Errorf("%w: %d objects; 1000 to %d", bench.ErrOptions, o.Objects, 1<<24)
 	}
@@ -48,7 +48,7 @@ func RunParts(ctx context.Context, o PartsOptions) (_ *deciding.Report, err erro
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, away.close(context.WithoutCancel(ctx))) }()
-	return deciding.Measure(ctx, o.Options, append(p.tasks(ctx), away.task(ctx)))
+	return bench.Measure(ctx, o.Options, append(p.tasks(ctx), away.task(ctx)))
 }
 
 // parts is an arena and its owner. Every round of a task that fills it formats it
@@ -129,47 +129,47 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-func (p *parts) tasks(ctx context.Context) []deciding.Task {
-	return []deciding.Task{
+func (p *parts) tasks(ctx context.Context) []rounds.Task {
+	return []rounds.Task{
 		{
 			What: fmt.Sprintf("index, of %d objects", p.objects), Unit: "bytes an object", Bound: indexBytes,
 			Score: func() float64 { return float64(p.grew) / float64(p.objects) },
-			Ours: func() (deciding.Lap, error) {
+			Ours: func() (rounds.Lap, error) {
 				took, err := p.filled(ctx)
-				return deciding.Lap{Operations: p.objects, Took: took}, err
+				return rounds.Lap{Operations: p.objects, Took: took}, err
 			},
 		},
 		{What: "locate an object", PerSecond: true, Bound: locateMillions, Ours: p.locate},
 		{What: "scan, a header that is known", Bound: scanNanoseconds, Ours: p.scanKnown},
-		{What: "producer's allocation (v2)", Bound: reserveNanoseconds, Ours: func() (deciding.Lap, error) {
+		{What: "producer's allocation (v2)", Bound: reserveNanoseconds, Ours: func() (rounds.Lap, error) {
 			took, err := p.produced(ctx, false)
-			return deciding.Lap{Operations: p.objects, Took: took}, err
+			return rounds.Lap{Operations: p.objects, Took: took}, err
 		}},
-		{What: "scan, an object that nobody announced", Bound: scanNanoseconds, Ours: func() (deciding.Lap, error) { return p.scanUnknown(ctx) }},
+		{What: "scan, an object that nobody announced", Bound: scanNanoseconds, Ours: func() (rounds.Lap, error) { return p.scanUnknown(ctx) }},
 	}
 }
 
 // locate asks for every object, in an order that no cache foresees.
-func (p *parts) locate() (deciding.Lap, error) {
+func (p *parts) locate() (rounds.Lap, error) {
 	start := time.Now()
 	for i := range p.objects {
 		key := partKeyOf(int(uint64(i) * 0x9E3779B1 % uint64(p.objects)))
 		if _, err := p.owner.Locate(partNow, key[:]); err != nil {
-			return deciding.Lap{}, err
+			return rounds.Lap{}, err
 		}
 	}
-	return deciding.Lap{Operations: p.objects, Took: time.Since(start)}, nil
+	return rounds.Lap{Operations: p.objects, Took: time.Since(start)}, nil
 }
 
-func (p *parts) scanKnown() (deciding.Lap, error) {
+func (p *parts) scanKnown() (rounds.Lap, error) {
 	start := time.Now()
 	p.owner.Scan(partNow)
 	return p.scanned(start)
 }
 
 // scanned demands that a scan has left every object where it was.
-func (p *parts) scanned(start time.Time) (deciding.Lap, error) {
-	lap := deciding.Lap{Operations: p.objects, Took: time.Since(start)}
+func (p *parts) scanned(start time.Time) (rounds.Lap, error) {
+	lap := rounds.Lap{Operations: p.objects, Took: time.Since(start)}
 	if ready := p.owner.Stats().Ready; ready != uint64(p.objects) {
 		return lap, fmt.Errorf("%d of %d objects are known after the scan", ready, p.objects)
 	}
@@ -197,9 +197,9 @@ func (p *parts) produced(ctx context.Context, written bool) (took time.Duration,
 }
 
 // scanUnknown is a scan that finds every object by itself, with its sums.
-func (p *parts) scanUnknown(ctx context.Context) (deciding.Lap, error) {
+func (p *parts) scanUnknown(ctx context.Context) (rounds.Lap, error) {
 	if _, err := p.produced(ctx, true); err != nil {
-		return deciding.Lap{}, err
+		return rounds.Lap{}, err
 	}
 	start := time.Now()
 	p.owner.Scan(partNow)

@@ -5,11 +5,10 @@ import (
 	"testing"
 
 	"meridian/prove/bench"
-	"meridian/prove/bench/deciding"
 )
 
 func TestParts(t *testing.T) {
-	report, err := RunParts(t.Context(), PartsOptions{Options: deciding.Options{Rounds: 2, Version: "test"}, Objects: 10_000, OwnCommand: smallRun(t).OwnCommand})
+	report, err := RunParts(t.Context(), PartsOptions{Options: bench.Options{Rounds: 2, Version: "test"}, Objects: 10_000, OwnCommand: smallRun(t).OwnCommand})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +20,7 @@ func TestParts(t *testing.T) {
 	if len(report.Rows) != 6 || report.Rows[0].Unit != "bytes an object" {
 		t.Errorf("%+v", report.Rows)
 	}
-	_, err = RunParts(t.Context(), PartsOptions{Options: deciding.Options{Rounds: 2}, Objects: 1})
+	_, err = RunParts(t.Context(), PartsOptions{Options: bench.Options{Rounds: 2}, Objects: 1})
 	if !errors.Is(err, bench.ErrOptions) {
 		t.Error(err)
 	}

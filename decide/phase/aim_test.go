@@ -1,51 +1,74 @@
-package deciding
+package phase_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
-	"meridian/decide/entropy"
-	"meridian/decide/governor"
 	"meridian/decide/phase"
-	"meridian/decide/policy"
-	"meridian/prove/bench"
+	"meridian/internal/rounds"
 )
-
-// PhaseOptions is what RunPhase measures.
-type PhaseOptions struct {
-	Options
-	Sequences int // that an engine has at once
-	Tokens    int // of a round
-}
 
 // tokensOfSequence is how long a stream is: half of it is thought.
 const tokensOfSequence = 1024
 
-// RunPhase measures how fast the phases of an engine's sequences are followed.
-func RunPhase(ctx context.Context, o PhaseOptions) (*Report, error) {
-	if o.Sequences < 1 || o.Sequences > 1<<16 || o.Tokens < 1<<12 || o.Tokens > 1<<30 {
-		return nil, fmt.Errorf("%w: %d tokens of %d sequences; up to %d sequences, %d to %d tokens", bench.ErrOptions, o.Tokens, o.Sequences, 1<<16, 1<<12, 1<<30)
-	}
-	var tasks []Task
+// aims are how fast the phases of sequences are followed, of so many tokens a round.
+func aims(sequences, tokens int) (tasks []rounds.Task, err error) {
 	for _, kind := range phaseKinds {
 		for _, batch := range []int{1, 8} {
-			w, err := newPhaseWorld(kind, o, batch)
+			w, err := newStreams(kind, sequences, tokens, batch)
 			if err != nil {
 				return nil, err
 			}
-			task := Task{What: fmt.Sprintf("%s, %d sequences, %s", kind.name, o.Sequences, tokensAStep(batch)), PerSecond: true, Bound: 20, Ours: w.round}
+			task := rounds.Task{What: fmt.Sprintf("%s, %d sequences, %s", kind.name, sequences, tokensAStep(batch)), PerSecond: true, Bound: 20, Ours: w.round}
 			if kind.name == "ids" {
-				task.Beside, task.Theirs = "a map under a lock, ids in a list", w.plain
+				task.Beside, task.Theirs = "a map under a lock", w.plain
 			}
 			tasks = append(tasks, task)
 		}
 	}
-	g := governorWorld{sequences: o.Sequences}
-	tasks = append(tasks, Task{What: fmt.Sprintf("a step of the governor, %d sequences, of one of them", o.Sequences), Ours: g.round})
-	return Measure(ctx, o.Options, tasks)
+	return tasks, nil
+}
+
+// BenchmarkAim is streams of 1,024 tokens, half of them a thought, through the map of one
+// engine, for each way in which models mark thoughts, beside a map under a lock that knows
+// single ids only, in a list.
+func BenchmarkAim(b *testing.B) {
+	tasks, err := aims(256, 4_000_000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, task := range tasks {
+		b.Run(task.Name(), func(b *testing.B) { rounds.Run(b, task) })
+	}
+}
+
+func TestAims(t *testing.T) {
+	tasks, err := aims(4, 4096)
+	if err != nil || len(tasks) != 2*len(phaseKinds) {
+		t.Fatalf("%d tasks, %v", len(tasks), err)
+	}
+	for _, task := range tasks {
+		if _, err := rounds.Once(task); err != nil {
+			t.Errorf("%s: %v", task.What, err)
+		}
+	}
+}
+
+// No tokens are nothing to measure.
+func TestAimOfNoTokens(t *testing.T) {
+	tasks, err := aims(4, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if _, err := rounds.Once(task); !errors.Is(err, rounds.ErrNothing) {
+			t.Errorf("%s: %v", task.What, err)
+		}
+	}
 }
 
 func tokensAStep(n int) string {
@@ -113,55 +136,55 @@ func (k *phaseKind) stream() []uint32 {
 	return out
 }
 
-// phaseWorld is an engine whose sequences all move on by some tokens a step.
-type phaseWorld struct {
-	engine *phase.Map
-	kind   phaseKind
-	stream []uint32
-	batch  int
-	o      PhaseOptions
-	events []phase.Event
+// streams are sequences of an engine that all move on by some tokens a step.
+type streams struct {
+	engine            *phase.Map
+	kind              phaseKind
+	stream            []uint32
+	sequences, tokens int
+	batch             int
+	events            []phase.Event
 }
 
-func newPhaseWorld(kind phaseKind, o PhaseOptions, batch int) (*phaseWorld, error) {
+func newStreams(kind phaseKind, sequences, tokens, batch int) (*streams, error) {
 	model, err := phase.NewModel(kind.markers)
 	if err != nil {
 		return nil, err
 	}
-	return &phaseWorld{engine: phase.NewMap(model), kind: kind, stream: kind.stream(), batch: batch, o: o, events: make([]phase.Event, 0, 64)}, nil
+	return &streams{phase.NewMap(model), kind, kind.stream(), sequences, tokens, batch, make([]phase.Event, 0, 64)}, nil
 }
 
 // round feeds streams from their beginning to their end, all sequences side by
 // side, as often as it takes.
-func (w *phaseWorld) round() (Lap, error) {
+func (w *streams) round() (rounds.Lap, error) {
 	var took time.Duration
 	fed, thoughts := 0, 0
-	for fed < w.o.Tokens {
-		for s := range w.o.Sequences {
+	for fed < w.tokens {
+		for s := range w.sequences {
 			if err := w.engine.Begin(0, phase.Sequence(s), phase.Prompt{}); err != nil {
-				return Lap{}, err
+				return rounds.Lap{}, err
 			}
 		}
 		start := time.Now()
 		for at := 0; at < len(w.stream); at += w.batch {
-			for s := range w.o.Sequences {
+			for s := range w.sequences {
 				var err error
 				if w.events, err = w.engine.Step(int64(at), phase.Sequence(s), w.stream[at:at+w.batch], w.events[:0]); err != nil {
-					return Lap{}, err
+					return rounds.Lap{}, err
 				}
 				thoughts += len(w.events)
 			}
 		}
 		took += time.Since(start)
-		fed += w.o.Sequences * len(w.stream)
-		for s := range w.o.Sequences {
+		fed += w.sequences * len(w.stream)
+		for s := range w.sequences {
 			w.events, _ = w.engine.End(phase.Sequence(s), w.events[:0])
 		}
 	}
 	if want := 2 * fed / len(w.stream); thoughts != want {
-		return Lap{}, fmt.Errorf("%d beginnings and ends of thoughts, want %d", thoughts, want)
+		return rounds.Lap{}, fmt.Errorf("%d beginnings and ends of thoughts, want %d", thoughts, want)
 	}
-	return Lap{fed, took}, nil
+	return rounds.Lap{Operations: fed, Took: took}, nil
 }
 
 // plainPhases is the least that the same takes with a map that all share: one id
@@ -197,17 +220,17 @@ func (p *plainPhases) feed(sequence uint64, id uint32) bool {
 	return false
 }
 
-func (w *phaseWorld) plain() (Lap, error) {
+func (w *streams) plain() (rounds.Lap, error) {
 	var took time.Duration
 	fed, thoughts := 0, 0
-	for fed < w.o.Tokens {
+	for fed < w.tokens {
 		p := plainPhases{sequences: make(map[uint64]*plainPhase), start: w.kind.start, end: w.kind.end}
-		for s := range uint64(w.o.Sequences) {
+		for s := range uint64(w.sequences) {
 			p.sequences[s] = &plainPhase{phase: "prefill"}
 		}
 		start := time.Now()
 		for at := 0; at < len(w.stream); at += w.batch {
-			for s := range uint64(w.o.Sequences) {
+			for s := range uint64(w.sequences) {
 				for _, id := range w.stream[at : at+w.batch] {
 					if p.feed(s, id) {
 						thoughts++
@@ -216,62 +239,10 @@ func (w *phaseWorld) plain() (Lap, error) {
 			}
 		}
 		took += time.Since(start)
-		fed += w.o.Sequences * len(w.stream)
+		fed += w.sequences * len(w.stream)
 	}
 	if want := 2 * fed / len(w.stream); thoughts != want {
-		return Lap{}, fmt.Errorf("%d beginnings and ends of thoughts, want %d", thoughts, want)
+		return rounds.Lap{}, fmt.Errorf("%d beginnings and ends of thoughts, want %d", thoughts, want)
 	}
-	return Lap{fed, took}, nil
-}
-
-// governorWorld is a governor with entropies for every think token.
-type governorWorld struct{ sequences int }
-
-func (w governorWorld) round() (Lap, error) {
-	model, err := phase.NewModel(phaseKinds[0].markers)
-	if err != nil {
-		return Lap{}, err
-	}
-	stock, err := policy.New("stock", policy.Options{})
-	if err != nil {
-		return Lap{}, err
-	}
-	g, err := governor.New(governor.Options{
-		Model: model, Policy: stock,
-		Limits: policy.Limits{Tokens: 1 << 16, Sequences: int32(w.sequences), BlockTokens: 16, Blocks: 1 << 20},
-		Budget: governor.Budget{MaxThinkTokens: 1 << 20, Entropy: true, Probe: entropy.Options{
-			Alpha: 0.05, EATVariance: 1e-3, EATInterval: 32, RPDI: 3, Transition: 2.5, MinThinkTokens: 512,
-		}},
-	})
-	if err != nil {
-		return Lap{}, err
-	}
-	facts := governor.Facts{Now: 1, FreeBlocks: 1 << 19}
-	for s := range w.sequences {
-		facts.Arrivals = append(facts.Arrivals, governor.Arrival{Sequence: phase.Sequence(s), At: 1, PromptTokens: 16})
-	}
-	g.Step(&facts)
-	facts.Arrivals = nil
-	first, entropy := phaseKinds[0].start, []float64{0.7}
-	for s := range w.sequences {
-		facts.Commits = append(facts.Commits, governor.Commit{Sequence: phase.Sequence(s), Computed: 16, Tokens: first, Entropies: entropy})
-	}
-	for step := range 3 {
-		facts.Now += policy.Millisecond
-		g.Step(&facts)
-		if step == 0 {
-			for i := range facts.Commits {
-				facts.Commits[i].Computed, facts.Commits[i].Tokens = 1, []uint32{7}
-			}
-		}
-	}
-	const steps = 200
-	start := time.Now()
-	for range steps {
-		facts.Now += policy.Millisecond
-		if d := g.Step(&facts); len(d.Order) != w.sequences {
-			return Lap{}, fmt.Errorf("%d of %d sequences are in the order", len(d.Order), w.sequences)
-		}
-	}
-	return Lap{steps * w.sequences, time.Since(start)}, nil
+	return rounds.Lap{Operations: fed, Took: took}, nil
 }

@@ -1,61 +1,90 @@
-package deciding
+package block_test
 
 import (
 	"container/list"
-	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"testing"
 	"time"
 
 	"meridian/decide/block"
+	"meridian/internal/rounds"
 	"meridian/kv"
-	"meridian/prove/bench"
 )
-
-// BlockOptions is what RunBlock measures.
-type BlockOptions struct {
-	Options
-	Blocks int // of the table
-}
 
 // blocksOfRequest is how many blocks a request holds: a context of some thousand
 // tokens in blocks of 16.
 const blocksOfRequest = 256
 
-// RunBlock measures the table of blocks, full of requests.
-func RunBlock(ctx context.Context, o BlockOptions) (*Report, error) {
-	if o.Blocks < together*blocksOfRequest || o.Blocks > 1<<26 {
-		return nil, fmt.Errorf("%w: a table of %d blocks; %d to %d", bench.ErrOptions, o.Blocks, together*blocksOfRequest, 1<<26)
-	}
-	w, err := newBlockWorld(o.Blocks)
+// aims are what holds, releases and victims may take, in a table full of requests.
+func aims(blocks int) ([]rounds.Task, error) {
+	w, err := newFullTable(blocks)
 	if err != nil {
 		return nil, err
 	}
-	plain := newPlainBlocks(o.Blocks)
-	return Measure(ctx, o.Options, []Task{
-		{What: fmt.Sprintf("hold + release, %d blocks", o.Blocks), Bound: 200, Ours: w.churn, Beside: "maps and lists", Theirs: plain.churn},
-		{What: fmt.Sprintf("victims + evict, %d blocks", o.Blocks), Bound: 300, Ours: w.evict, Beside: "maps and lists", Theirs: plain.evict},
-		{What: "pause + run, a block of a request", Ours: w.pause},
-	})
+	plain := newPlainBlocks(blocks)
+	return []rounds.Task{
+		{What: "hold+release", Bound: 200, Ours: w.churn, Beside: "maps", Theirs: plain.churn},
+		{What: "victims+evict", Bound: 300, Ours: w.evict, Beside: "maps", Theirs: plain.evict},
+		{What: "pause+run, a block of a request", Ours: w.pause},
+	}, nil
+}
+
+// BenchmarkAim is a table of a million blocks, beside one of maps and lists that knows tiers
+// and nothing else.
+func BenchmarkAim(b *testing.B) {
+	tasks, err := aims(1 << 20)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, task := range tasks {
+		b.Run(task.Name(), func(b *testing.B) { rounds.Run(b, task) })
+	}
+}
+
+// What is measured allocates nothing, at any size.
+func TestAimsAllocateNothing(t *testing.T) {
+	tasks, err := aims(1 << 13)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if allocations, err := rounds.Once(task); err != nil || allocations > 0.01 {
+			t.Errorf("%s allocates %v times, %v", task.What, allocations, err)
+		}
+	}
+}
+
+// A table too small for requests that begin together measures nothing, and says so.
+func TestAimOfOneBlock(t *testing.T) {
+	tasks, err := aims(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := rounds.Once(tasks[0]); !errors.Is(err, rounds.ErrNothing) {
+		t.Error(err)
+	}
 }
 
 // together is how many requests end, and begin, at about the same time.
 const together = 16
 
-// blockWorld is a full table. Requests that begin together grow together, a block
+// fullTable is a table full of requests. Requests that begin together grow together, a block
 // each in turn, as in service: neighbours in memory belong to different ones.
-type blockWorld struct {
+type fullTable struct {
 	table    *block.Table
 	requests []block.Request
-	dice     uint64
+	dice     *rand.Rand
 	victims  []block.ID
 }
 
-func newBlockWorld(blocks int) (*blockWorld, error) {
+func newFullTable(blocks int) (*fullTable, error) {
 	t, err := block.New(block.Options{Blocks: blocks})
 	if err != nil {
 		return nil, err
 	}
-	w := &blockWorld{table: t, dice: 1}
+	w := &fullTable{table: t, dice: rand.New(rand.NewPCG(1, 2))}
 	for range blocks / blocksOfRequest / together * together {
 		w.requests = append(w.requests, t.Admit())
 	}
@@ -63,7 +92,7 @@ func newBlockWorld(blocks int) (*blockWorld, error) {
 }
 
 // fill holds blocks for requests that have none, and mixes whose they are.
-func (w *blockWorld) fill() error {
+func (w *fullTable) fill() error {
 	for at := 0; at < len(w.requests); at += together {
 		if err := w.grow(w.requests[at : at+together]); err != nil {
 			return err
@@ -73,7 +102,7 @@ func (w *blockWorld) fill() error {
 	return err
 }
 
-func (w *blockWorld) grow(requests []block.Request) error {
+func (w *fullTable) grow(requests []block.Request) error {
 	for range blocksOfRequest {
 		for _, r := range requests {
 			if err := w.hold(r); err != nil {
@@ -84,17 +113,7 @@ func (w *blockWorld) grow(requests []block.Request) error {
 	return nil
 }
 
-func (w *blockWorld) roll(n int) int { return rollOf(&w.dice, n) }
-
-// rollOf is a random number below n: what is measured is the same in every run.
-func rollOf(dice *uint64, n int) int {
-	*dice ^= *dice << 13
-	*dice ^= *dice >> 7
-	*dice ^= *dice << 17
-	return int(*dice % uint64(n))
-}
-
-func (w *blockWorld) hold(r block.Request) error {
+func (w *fullTable) hold(r block.Request) error {
 	b, found := w.table.Next()
 	if !found {
 		return fmt.Errorf("no vacant block among %d", w.table.Counters().Blocks)
@@ -107,30 +126,30 @@ func (w *blockWorld) hold(r block.Request) error {
 }
 
 // churn ends requests here and there, and begins others in their place.
-func (w *blockWorld) churn() (Lap, error) {
+func (w *fullTable) churn() (rounds.Lap, error) {
 	start := time.Now()
 	for range len(w.requests) / together {
 		for i := range together {
 			// From the front to a random place, so that those which begin together lie together.
-			at := i + w.roll(len(w.requests)-i)
+			at := i + w.dice.IntN(len(w.requests)-i)
 			w.requests[i], w.requests[at] = w.requests[at], w.requests[i]
 			if err := w.table.End(w.requests[i]); err != nil {
-				return Lap{}, err
+				return rounds.Lap{}, err
 			}
 			w.requests[i] = w.table.Admit()
 		}
 		if err := w.grow(w.requests[:together]); err != nil {
-			return Lap{}, err
+			return rounds.Lap{}, err
 		}
 	}
-	return Lap{len(w.requests) * blocksOfRequest, time.Since(start)}, nil
+	return rounds.Lap{Operations: len(w.requests) * blocksOfRequest, Took: time.Since(start)}, nil
 }
 
 // evict takes half of the memory from paused requests, and gives it back.
-func (w *blockWorld) evict() (Lap, error) {
+func (w *fullTable) evict() (rounds.Lap, error) {
 	for _, r := range w.requests {
 		if err := w.table.SetState(r, block.Forgone); err != nil {
-			return Lap{}, err
+			return rounds.Lap{}, err
 		}
 	}
 	n := len(w.requests) * blocksOfRequest / 2
@@ -139,15 +158,15 @@ func (w *blockWorld) evict() (Lap, error) {
 		w.victims = w.table.Victims(w.victims[:0], min(left, 64))
 		for _, b := range w.victims {
 			if _, err := w.table.Evict(b); err != nil {
-				return Lap{}, err
+				return rounds.Lap{}, err
 			}
 		}
 	}
-	lap := Lap{n, time.Since(start)}
+	lap := rounds.Lap{Operations: n, Took: time.Since(start)}
 	return lap, w.refill()
 }
 
-func (w *blockWorld) refill() error {
+func (w *fullTable) refill() error {
 	for i, r := range w.requests {
 		if err := w.table.End(r); err != nil {
 			return err
@@ -158,17 +177,17 @@ func (w *blockWorld) refill() error {
 }
 
 // pause pauses requests and lets them run again.
-func (w *blockWorld) pause() (Lap, error) {
+func (w *fullTable) pause() (rounds.Lap, error) {
 	start := time.Now()
 	for range w.requests {
-		r := w.requests[w.roll(len(w.requests))]
+		r := w.requests[w.dice.IntN(len(w.requests))]
 		for _, state := range []block.State{block.Forgone, block.Running} {
 			if err := w.table.SetState(r, state); err != nil {
-				return Lap{}, err
+				return rounds.Lap{}, err
 			}
 		}
 	}
-	return Lap{len(w.requests) * blocksOfRequest, time.Since(start)}, nil
+	return rounds.Lap{Operations: len(w.requests) * blocksOfRequest, Took: time.Since(start)}, nil
 }
 
 // plainBlocks is the least that a table of tiers takes when it is made of maps
@@ -178,7 +197,7 @@ type plainBlocks struct {
 	tiers    [3]*list.List
 	requests [][]uint32
 	free     []uint32
-	dice     uint64
+	dice     *rand.Rand
 }
 
 type plainBlock struct {
@@ -187,7 +206,7 @@ type plainBlock struct {
 }
 
 func newPlainBlocks(blocks int) *plainBlocks {
-	p := &plainBlocks{blocks: make(map[uint32]*list.Element, blocks), dice: 1}
+	p := &plainBlocks{blocks: make(map[uint32]*list.Element, blocks), dice: rand.New(rand.NewPCG(1, 2))}
 	for i := range p.tiers {
 		p.tiers[i] = list.New()
 	}
@@ -231,11 +250,11 @@ func (p *plainBlocks) release(b uint32) {
 	p.free = append(p.free, b)
 }
 
-func (p *plainBlocks) churn() (Lap, error) {
+func (p *plainBlocks) churn() (rounds.Lap, error) {
 	start := time.Now()
 	for range len(p.requests) / together {
 		for i := range together {
-			at := i + rollOf(&p.dice, len(p.requests)-i)
+			at := i + p.dice.IntN(len(p.requests)-i)
 			p.requests[i], p.requests[at] = p.requests[at], p.requests[i]
 			for _, b := range p.requests[i] {
 				p.release(b)
@@ -244,10 +263,10 @@ func (p *plainBlocks) churn() (Lap, error) {
 		}
 		p.grow(0)
 	}
-	return Lap{len(p.requests) * blocksOfRequest, time.Since(start)}, nil
+	return rounds.Lap{Operations: len(p.requests) * blocksOfRequest, Took: time.Since(start)}, nil
 }
 
-func (p *plainBlocks) evict() (Lap, error) {
+func (p *plainBlocks) evict() (rounds.Lap, error) {
 	n := len(p.requests) * blocksOfRequest / 2
 	start := time.Now()
 	for range n {
@@ -258,7 +277,7 @@ func (p *plainBlocks) evict() (Lap, error) {
 			}
 		}
 	}
-	lap := Lap{n, time.Since(start)}
+	lap := rounds.Lap{Operations: n, Took: time.Since(start)}
 	for i, held := range p.requests {
 		for _, b := range held {
 			if p.blocks[b] != nil {

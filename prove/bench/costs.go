@@ -1,4 +1,4 @@
-package deciding
+package bench
 
 import (
 	"fmt"
@@ -7,24 +7,24 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/prove/bench"
+	"meridian/internal/rounds"
 )
 
-// Report is what a run found.
-type Report struct {
-	Rows []Row
+// Costs is what a run of Measure found.
+type Costs struct {
+	Rows []Cost
 	// Others is how many cores were used by processes that are not part of the
 	// run, on average.
 	Others float64
 	// Absent are those that would be measured beside, and why they are not.
-	Absent []bench.Absence
+	Absent []Absence
 
 	options Options
 	date    time.Time
 }
 
-// Row is one line of the table.
-type Row struct {
+// Cost is one line of the table.
+type Cost struct {
 	What   string   `json:"what"`
 	Unit   string   `json:"unit"`
 	Score  Score    `json:"score"`
@@ -38,7 +38,7 @@ type Row struct {
 	Allocations float64 `json:"allocations"`
 }
 
-// Score is what several rounds gave.
+// Score is what several rounds gave, in the row's unit.
 type Score struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -57,45 +57,37 @@ func digits(v float64) string {
 	return fmt.Sprintf("%.4g", v)
 }
 
-func newScore(rounds []float64) Score { return Score(bench.NewFigure(rounds)) }
+// NewScore sums up the scores of at least one round.
+func NewScore(scores []float64) Score { return Score(NewFigure(scores)) }
 
-func newRow(t Task, r rounds) Row {
-	row := Row{What: t.What, Unit: "ns", Score: newScore(r.ours), Allocations: newScore(r.allocations).Median}
-	switch {
-	case t.Score != nil:
-		row.Unit = t.Unit
-	case t.PerSecond:
-		row.Unit = "M/s"
-	}
+func newCost(t rounds.Task, r rounds.Scores) Cost {
+	row := Cost{What: t.What, Unit: t.UnitOf(), Score: NewScore(r.Ours), Allocations: NewScore(r.Allocations).Median}
 	if t.Bound > 0 {
-		kept := row.Score.Median <= t.Bound
-		if t.PerSecond {
-			kept = row.Score.Median >= t.Bound
-		}
+		kept := t.Keeps(row.Score.Median)
 		row.Bound, row.Kept = &t.Bound, &kept
 	}
 	if t.Theirs != nil {
-		theirs, ratio := newScore(r.theirs), newScore(r.ratios)
+		theirs, ratio := NewScore(r.Theirs), NewScore(r.Ratios)
 		row.Beside, row.Theirs, row.Ratio = t.Beside, &theirs, &ratio
 	}
 	return row
 }
 
 // WriteJSON writes the rows for programs.
-func (r *Report) WriteJSON(w io.Writer) error {
-	return bench.WriteJSON(w, struct {
+func (r *Costs) WriteJSON(w io.Writer) error {
+	return WriteJSON(w, struct {
 		Machine string  `json:"machine"`
 		Others  float64 `json:"others"`
-		Rows    []Row   `json:"rows"`
-	}{bench.Machine(), r.Others, r.Rows})
+		Rows    []Cost  `json:"rows"`
+	}{Machine(), r.Others, r.Rows})
 }
 
 // WriteText writes a table for people, with what is needed to read it.
-func (r *Report) WriteText(w io.Writer) error {
+func (r *Costs) WriteText(w io.Writer) error {
 	var b strings.Builder
 	o := &r.options
-	b.WriteString(bench.Heading(o.Version, r.date))
-	b.WriteString(bench.BesideOthers(r.Others))
+	b.WriteString(Heading(o.Version, r.date))
+	b.WriteString(BesideOthers(r.Others))
 	fmt.Fprintf(&b, "one goroutine; median [min–max] of %d rounds; ns: for one operation; M/s: millions of operations a second; "+
 		"RATIO: times as fast as the plain way beside it, in the same rounds\n\n", o.Rounds)
 	for _, absence := range r.Absent {

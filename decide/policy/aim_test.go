@@ -1,21 +1,17 @@
-package deciding
+package policy_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"testing"
 	"time"
 
 	"meridian/decide/policy"
+	"meridian/internal/rounds"
 	"meridian/kv"
-	"meridian/prove/bench"
 )
-
-// SchedOptions is what RunSched measures.
-type SchedOptions struct {
-	Options
-	Requests int // that run
-}
 
 // decideBound is what a decision for a thousand requests may take, in
 // nanoseconds.
@@ -35,31 +31,63 @@ var crowds = []struct {
 	{", half of them lack blocks in vain", starve},
 }
 
-// RunSched measures a decision of every policy, with memory to spare, with
-// none, and where everybody asks for more than there is, beside one that sorts all requests by phase and arrival and fills the
-// step from the front.
-func RunSched(ctx context.Context, o SchedOptions) (*Report, error) {
-	if o.Requests < 16 || o.Requests > 1<<16 {
-		return nil, fmt.Errorf("%w: %d requests; 16 to %d", bench.ErrOptions, o.Requests, 1<<16)
-	}
-	var tasks []Task
+// aims are decisions of every policy, with memory to spare, with none, and where half of the
+// requests ask for more than there is, beside one that sorts all requests by phase and arrival
+// and fills the step from the front.
+func aims(running int) (tasks []rounds.Task, err error) {
 	for _, name := range policy.Names() {
 		for _, c := range crowds {
 			p, err := policy.New(name, policy.Options{})
 			if err != nil {
 				return nil, err
 			}
-			task := Task{What: fmt.Sprintf("%s, %d run%s", name, o.Requests, c.what), Beside: "a sort"}
-			if o.Requests <= 1000 {
-				task.Bound = decideBound
-			}
-			s := c.make(int32(o.Requests))
-			task.Ours, task.Theirs = decisions(p, s), decisions(&plainPolicy{}, s)
-			tasks = append(tasks, task)
+			s := c.make(int32(running))
+			tasks = append(tasks, rounds.Task{
+				What: fmt.Sprintf("%s, %d run%s", name, running, c.what), Bound: decideBound,
+				Ours: decisions(p, s), Beside: "sort", Theirs: decisions(&plainPolicy{}, s),
+			})
 		}
 	}
-	return Measure(ctx, o.Options, tasks)
+	return tasks, nil
 }
+
+// BenchmarkAim is a decision for a thousand requests that run, and a quarter as many that wait.
+func BenchmarkAim(b *testing.B) {
+	tasks, err := aims(1000)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, task := range tasks {
+		b.Run(task.Name(), func(b *testing.B) { rounds.Run(b, task) })
+	}
+}
+
+func TestAimsAllocateNothing(t *testing.T) {
+	tasks, err := aims(64)
+	if err != nil || len(tasks) != len(crowds)*len(policy.Names()) {
+		t.Fatalf("%d tasks for %d policies, %v", len(tasks), len(policy.Names()), err)
+	}
+	for _, task := range tasks {
+		if allocations, err := rounds.Once(task); err != nil || allocations > 0.01 {
+			t.Errorf("%s allocates %v times, %v", task.What, allocations, err)
+		}
+	}
+}
+
+// Without requests there is nothing to decide, and nothing to measure.
+func TestAimOfNoRequest(t *testing.T) {
+	tasks, err := aims(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		if _, err := rounds.Once(task); !errors.Is(err, errNoneRuns) {
+			t.Errorf("%s: %v", task.What, err)
+		}
+	}
+}
+
+var errNoneRuns = errors.New("no request runs")
 
 // crowd is an engine with so many that run, a third of which answer, and a
 // quarter as many that wait.
@@ -72,16 +100,16 @@ func crowd(running int32) *policy.Snapshot {
 			Step: 30 * policy.Millisecond, FreeTokens: 128,
 		},
 	}
-	dice := uint64(1)
+	dice := rand.New(rand.NewPCG(1, 2))
 	for i := range running + running/4 {
 		r := policy.Request{
 			Arrived: s.Now - policy.Instant(running+running/4-i)*policy.Millisecond, Tenant: i % 16, Prompt: 500, Pending: 500,
 		}
 		if i < running {
 			r.State, r.Phase, r.Pending, r.LastServed = policy.Running, kv.Think, 1, s.Now
-			r.Think = int32(rollOf(&dice, 4000))
+			r.Think = dice.Int32N(4000)
 			if i%3 == 0 {
-				r.Phase, r.Output, r.FirstOutput = kv.Output, 1+int32(rollOf(&dice, 600)), s.Now-policy.Second
+				r.Phase, r.Output, r.FirstOutput = kv.Output, 1+dice.Int32N(600), s.Now-policy.Second
 			}
 			r.Length = r.Prompt + r.Think + r.Output - 1
 			r.Blocks = (r.Length + 15) / 16
@@ -111,19 +139,19 @@ func starve(running int32) *policy.Snapshot {
 func decisions(p interface {
 	Decide(*policy.Snapshot, *policy.Decision)
 }, s *policy.Snapshot,
-) func() (Lap, error) {
+) func() (rounds.Lap, error) {
 	d := &policy.Decision{}
-	return func() (Lap, error) {
-		n := max(1, 1<<18/len(s.Requests))
+	return func() (rounds.Lap, error) {
+		n := 1 << 18 / max(1, len(s.Requests))
 		p.Decide(s, d) // its memory has grown
 		start := time.Now()
 		for range n {
 			p.Decide(s, d)
 		}
 		if len(d.Run) == 0 {
-			return Lap{}, fmt.Errorf("nobody of %d runs", len(s.Requests))
+			return rounds.Lap{}, errNoneRuns
 		}
-		return Lap{n, time.Since(start)}, nil
+		return rounds.Lap{Operations: n, Took: time.Since(start)}, nil
 	}
 }
 

@@ -1,4 +1,4 @@
-package deciding
+package bench
 
 import (
 	"context"
@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"meridian/prove/bench"
+	"meridian/internal/rounds"
 )
 
 func TestBoundsAndRatios(t *testing.T) {
-	took := func(d time.Duration) func() (Lap, error) {
-		return func() (Lap, error) { return Lap{1000, d}, nil }
+	took := func(d time.Duration) func() (rounds.Lap, error) {
+		return func() (rounds.Lap, error) { return rounds.Lap{Operations: 1000, Took: d}, nil }
 	}
-	r, err := Measure(t.Context(), Options{Rounds: 3}, []Task{
+	r, err := Measure(t.Context(), Options{Rounds: 3}, []rounds.Task{
 		{What: "kept", Bound: 10, Ours: took(10 * time.Microsecond), Beside: "slow", Theirs: took(40 * time.Microsecond)},
 		{What: "missed", Bound: 9, Ours: took(10 * time.Microsecond)},
 		{What: "fast enough", PerSecond: true, Bound: 100, Ours: took(10 * time.Microsecond)},
@@ -38,32 +38,16 @@ func TestBoundsAndRatios(t *testing.T) {
 }
 
 func TestMeasureRefuses(t *testing.T) {
-	ours := func() (Lap, error) { return Lap{}, nil }
-	if _, err := Measure(t.Context(), Options{}, nil); !errors.Is(err, bench.ErrOptions) {
+	ours := func() (rounds.Lap, error) { return rounds.Lap{}, nil }
+	if _, err := Measure(t.Context(), Options{}, nil); !errors.Is(err, ErrOptions) {
 		t.Error("no rounds:", err)
 	}
-	if _, err := Measure(t.Context(), Options{Rounds: 1}, []Task{{Ours: ours}}); !errors.Is(err, bench.ErrOptions) {
+	if _, err := Measure(t.Context(), Options{Rounds: 1}, []rounds.Task{{Ours: ours}}); !errors.Is(err, ErrOptions) {
 		t.Error("a lap of nothing:", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Measure(ctx, Options{Rounds: 1}, []Task{{Ours: ours}}); !errors.Is(err, context.Canceled) {
+	if _, err := Measure(ctx, Options{Rounds: 1}, []rounds.Task{{Ours: ours}}); !errors.Is(err, context.Canceled) {
 		t.Error("a run that was stopped:", err)
-	}
-}
-
-// What is measured allocates nothing, at any size.
-func TestBlockAllocatesNothing(t *testing.T) {
-	r, err := RunBlock(t.Context(), BlockOptions{Options{Rounds: 1}, 1 << 13})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range r.Rows {
-		if row.Allocations > 0.01 {
-			t.Errorf("%s allocates %v times", row.What, row.Allocations)
-		}
-	}
-	if _, err := RunBlock(t.Context(), BlockOptions{Options{Rounds: 1}, 1}); !errors.Is(err, bench.ErrOptions) {
-		t.Error("a table of one block:", err)
 	}
 }

@@ -1,0 +1,69 @@
+package rounds
+
+import (
+	"os"
+	"slices"
+)
+
+// Bounds is the variable of the environment that makes benchmarks fail whose bound is not
+// kept: on a machine that does something else meanwhile a bound says little.
+const Bounds = "MERIDIAN_BENCH_BOUNDS"
+
+// Benchmark is what is asked of a *testing.B.
+type Benchmark interface {
+	Helper()
+	Loop() bool
+	ReportMetric(n float64, unit string)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+}
+
+// Run measures a task, a round each time the benchmark loops, after a round that does not
+// count. What is reported are medians, and of ours and of the ratio to the plain way also
+// the least and the most; `-benchtime 15x` is 15 rounds.
+func Run(b Benchmark, t Task) {
+	b.Helper()
+	var s Scores
+	if err := s.Add(&t, false); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := s.Add(&t, true); err != nil {
+			b.Fatal(err)
+		}
+	}
+	unit := t.UnitOf()
+	b.ReportMetric(0, "ns/op") // of a whole round of both: it says nothing, and 0 is left out
+	report(b, s.Ours, unit)
+	b.ReportMetric(median(s.Allocations), "allocs/op")
+	if t.Theirs != nil {
+		b.ReportMetric(median(s.Theirs), unit+"-beside")
+		report(b, s.Ratios, "ratio")
+	}
+	if score := median(s.Ours); os.Getenv(Bounds) != "" && !t.Keeps(score) {
+		b.Errorf("%s: %.4g %s, the bound is %.4g", t.What, score, unit, t.Bound)
+	}
+}
+
+func report(b Benchmark, scores []float64, unit string) {
+	b.ReportMetric(median(scores), unit)
+	b.ReportMetric(slices.Min(scores), unit+"-min")
+	b.ReportMetric(slices.Max(scores), unit+"-max")
+}
+
+func median(scores []float64) float64 {
+	sorted := slices.Sorted(slices.Values(scores))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// Once measures a single round, and returns how often an operation of ours allocated: for
+// tests that a benchmark works.
+func Once(t Task) (allocations float64, err error) {
+	var s Scores
+	for _, counts := range []bool{false, true} {
+		if err := s.Add(&t, counts); err != nil {
+			return 0, err
+		}
+	}
+	return s.Allocations[0], nil
+}
