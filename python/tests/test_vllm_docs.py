@@ -15,7 +15,7 @@ def emitted() -> set[str]:
     found = set()
     for statement in tree.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.value, ast.Dict):
-            suffix = {"_HISTOGRAMS": "", "_COUNTERS": "_total"}[ast.unparse(statement.target)]
+            suffix = {"_HISTOGRAMS": "", "_COUNTERS": "_total", "_GAUGES": ""}[ast.unparse(statement.target)]
             names = [ast.literal_eval(row.elts[0]) for row in rows(statement.value)]
             found |= {f"vllm:meridian_{name}{suffix}" for name in names}
     return found

@@ -214,7 +214,7 @@ class _Moving:
     answer: Future[Any] | None
     failed: bool = False
     blocks: tuple[int, ...] = ()
-    """Of an offer."""
+    """Those that the agent may read, of an offer, or write."""
 
 
 @dataclass
@@ -241,6 +241,7 @@ class World:
         self.door = FakeDoor(cache=CacheTerms(2 * BLOCK, 0.0))
         self.connector_scheduler.attach(self.door)
         self.pool = FakePool()
+        self.connector_scheduler.hold_doubtful_in(self.pool)
         self.chunked = self.connector_scheduler.early_offers.hold_blocks_in(self.pool)
         assert self.chunked == cut.blocks_tell_whose
         self.rank_doors = [FakeRankDoor() for _ in range(workers)]
@@ -269,6 +270,8 @@ class World:
         """Whether vLLM's cache may be of other weights than those that compute."""
         self.revisions = [""]
         """What tells the weights apart, from the first to those that compute; empty: not known yet."""
+        self.left: set[str] = set()
+        """Requests that begin anew, as nothing is known of what comes into their blocks."""
         self.next = 0
         self.outcomes = {
             "landed": 0,
@@ -281,11 +284,13 @@ class World:
             "found": 0,
             "kept": 0,
             "changed": 0,
+            "left": 0,
         }
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
-            self.now += self.chance.choice((0.001, 0.01, 1.0))
+            hangs = self.chance.random() < 0.05  # the agent, for longer than any request waits
+            self.now += 30.0 if hangs else self.chance.choice((0.001, 0.01, 1.0))
             self._clients()
             for _ in range(self.chance.randrange(4)):
                 self._agent()
@@ -305,6 +310,7 @@ class World:
                 or self.waiting
                 or self.agent
                 or self.computing
+                or +self.pool.held
                 or self.connector_scheduler.early_offers.awaits_blocks
             ):
                 break
@@ -453,7 +459,7 @@ class World:
                     for p in self.parked.values()
                     if p.receiving and p.request.kv_transfer_params and _ticket(p.request) == accept.ticket
                 )
-            self.agent.append(_Moving(transfer, True, id_, answer))
+            self.agent.append(_Moving(transfer, True, id_, answer, blocks=tuple(self._filled(accept))))
         for find, _ in self.door.finds[finds:]:
             self._check(find.scope)
         self.looking += self.door.finds[finds:]
@@ -469,6 +475,10 @@ class World:
             blocks = tuple(offer.tables[0])
             self.agent.append(_Moving(offer.transfer, False, of.request_id, answer, blocks=blocks))
         self.seen = len(self.door.accepts), len(self.door.offers), len(self.door.finds), len(self.door.keeps)
+
+    def _filled(self, accept: Accept) -> list[int]:
+        """Return the blocks into which the agent may write."""
+        return list(accept.tables[0])[accept.present_tokens // BLOCK if self.cut.blocks_tell_whose else 0 :]
 
     def _go_on(self, moving: _Moving) -> None:
         if moving.answer is not None:
@@ -530,6 +540,7 @@ class World:
         self._schedule()
         computed = self._compute()
         step = self.connector_scheduler.step()
+        self.left |= set(step.left)
         told = {transfer for transfer, _ in step.computing}
         assert told <= computed, "workers hear of what the step does not compute"
         assert {t for t, _ in step.computing if self.connector_scheduler._handoffs.is_offered(t)} == {
@@ -655,7 +666,10 @@ class World:
             parked.reports += 1
             parked.failed |= bool(id_ in report.failed or invalid & set(self._table(parked.request)[0]))
             finished[id_] = parked.reports
-        assert not (report.failed if self.cut.blocks_tell_whose else invalid), "vLLM cannot tell whose it is"
+        told_by_request = report.failed - self.left
+        assert not (told_by_request if self.cut.blocks_tell_whose else invalid), (
+            "vLLM cannot tell whose it is"
+        )
 
     def _all_reported(self, id_: str) -> bool:
         assert self.parked[id_].reports <= len(self.workers), f"{id_} is reported too often"
@@ -664,6 +678,11 @@ class World:
     def _end(self, id_: str) -> None:
         parked = self.parked.pop(id_)
         self._assert_untouched(parked.request)
+        if id_ in self.left:
+            self.left.remove(id_)
+            self.outcomes["left"] += 1
+            self.losses[id_] += 1  # it gets other blocks
+            parked.failed = True
         if not parked.receiving:
             self.outcomes["freed"] += 1
             return

@@ -159,6 +159,8 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
     def bind_gpu_block_pool(self, gpu_block_pool: Any) -> None:
         """Take vLLM's blocks, which it tells once they are there."""
         self._pool = gpu_block_pool
+        if self._scheduler is not None and KVConnectorTransferResults is not None:
+            self._scheduler.hold_doubtful_in(gpu_block_pool)
         keeps = self._settings.keep_thoughts
         if self._scheduler is None or keeps == "never":
             return

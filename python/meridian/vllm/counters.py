@@ -50,6 +50,8 @@ class Counters:
     """Of these, those that came for requests which had lost their blocks."""
     kept_thoughts: int = 0
     """Thoughts that the agent has taken while their requests went on."""
+    doubtful_blocks: int = 0
+    """Blocks into which an agent may write that says nothing, more or fewer."""
     kept: int = 0
     """Requests whose cache the cell was asked to keep, and whose blocks are free again."""
 

@@ -44,7 +44,8 @@ class Holds:
     """References to blocks of vLLM's, as another request with the same prompt would have them.
 
     vLLM takes the blocks of a running request without asking a connector. It gives none of them
-    to another request before the last reference is gone, so what the agent may read stays as it is.
+    to another request before the last reference is gone, so what the agent may read stays as it is,
+    and what it may write is in no request's use.
     """
 
     def __init__(self, pool: BlockPool) -> None:
@@ -66,16 +67,17 @@ class Holds:
         return self.has_place(count) and left >= len(self._pool.blocks) // _FREE
 
     def hold(self, transfer: bytes, block_ids: Sequence[int]) -> None:
-        """Refer to the blocks of an offer, until its end."""
+        """Refer to the blocks of a transfer, until its end."""
         assert transfer not in self._held
         blocks = [self._pool.blocks[id_] for id_ in block_ids]
         self._pool.touch(blocks)
         self._held[transfer] = blocks
 
-    def release(self, transfer: bytes) -> None:
-        """Give up what is held of an offer, if anything is. vLLM reuses the end of a prompt first."""
-        if (blocks := self._held.pop(transfer, None)) is not None:
+    def release(self, transfer: bytes) -> int:
+        """Give up what is held of a transfer, and return how much. vLLM reuses the end of a prompt first."""
+        if blocks := self._held.pop(transfer, []):
             self._pool.free_blocks(blocks[::-1])
+        return len(blocks)
 
 
 class OffersPrompts(Protocol):

@@ -10,7 +10,10 @@ Of an accept, whose blocks vLLM keeps until a worker reports the request::
 
 An accept that is not wanted any more (the client is gone, its time is over) is
 cancelled, and goes on as before: its blocks are vLLM's again when the agent
-says so, not when a client lost patience.
+says so, not when a client lost patience. Of an agent that says nothing for long the request
+is let go, to be computed in other blocks; its own stay in doubt, and out of use, until then::
+
+    any but over ──no word of it──► left ── Ready, Freed or Fenced ──► (its blocks are vLLM's)
 
 An offer's blocks are vLLM's again at Freed, or when the agent refuses it; those of what
 the cell's cache is to keep likewise. What it is to keep of a request that goes on is pinned
@@ -31,6 +34,9 @@ from typing import Final
 from meridian.door import DoorError, Event, EventKind
 
 NO_ANSWER: Final = "no_answer"
+
+_DOUBT: Final = 5.0
+"""How long an accept may be over its time, in seconds, before its request goes on without the agent."""
 
 _MAX_ACCEPTED: Final = 1 << 13
 """How many transfers are remembered, so that none is accepted twice."""
@@ -55,6 +61,8 @@ class Step:
     """Requests whose cache is there."""
     failed: tuple[str, ...] = ()
     """Requests whose cache will not come."""
+    left: tuple[str, ...] = ()
+    """Requests whose cache may still come into the blocks that they had, and that begin anew in others."""
     freed: tuple[str, ...] = ()
     """Requests whose offered blocks are free."""
     computing: tuple[tuple[bytes, int], ...] = ()
@@ -96,6 +104,7 @@ class _Phase(enum.Enum):
     MOVING = "moving"
     BROKEN = "broken"
     DOUBTFUL = "doubtful"
+    LEFT = "left"
     OVER = "over"
 
 
@@ -107,6 +116,8 @@ class _Accept:
     began: float
     deadline: float
     shared: bool
+    blocks: tuple[int, ...]
+    """Into which the agent may write."""
     phase: _Phase = _Phase.ASKED
     problem: DoorError | None = None
     unwanted: bool = False
@@ -147,17 +158,30 @@ class Handoffs:
         self._computing: list[tuple[bytes, int]] = []
         self._taken: set[bytes] = set()
         """Transfers that a destination has taken, and whose requests are not finished."""
+        self._left: list[str] = []
+        self._settled: list[bytes] = []
         self._cancels: list[Cancel] = []
         self._endings: list[Ending] = []
 
     # Accepts.
 
     def accept(
-        self, request: str, watch: Watch, tokens: int, now: float, *, deadline: float, shared: bool = False
+        self,
+        request: str,
+        watch: Watch,
+        tokens: int,
+        now: float,
+        *,
+        deadline: float,
+        blocks: tuple[int, ...] = (),
+        shared: bool = False,
     ) -> None:
-        """Begin an accept, right before the agent is asked for it. `shared`: from the cell's cache."""
+        """Begin an accept, right before the agent is asked for it.
+
+        `blocks`: into which it may write. `shared`: from the cell's cache.
+        """
         assert request not in self._accepts and watch.transfer not in self._accepted
-        accept = _Accept(request, watch.transfer, tokens, now, deadline, shared)
+        accept = _Accept(request, watch.transfer, tokens, now, deadline, shared, blocks)
         self._accepts[request] = self._moving[watch.transfer] = accept
         self._watches[request] = watch
         self._accepted[watch.transfer] = None
@@ -166,7 +190,8 @@ class Handoffs:
 
     def is_moving(self, transfer: bytes) -> bool:
         """Say whether a transfer is on its way already, for another request."""
-        return transfer in self._moving
+        accept = self._moving.get(transfer)
+        return accept is not None and accept.phase is not _Phase.LEFT
 
     def was_accepted(self, transfer: bytes) -> bool:
         """Say whether a transfer was accepted before.
@@ -176,18 +201,25 @@ class Handoffs:
         """
         return transfer in self._accepted
 
-    def taken(self, request: str) -> None:
+    def taken(self, transfer: bytes) -> None:
         """Hear that the agent has begun."""
-        accept = self._accepts.get(request)
-        if accept is not None and accept.phase is _Phase.ASKED:
-            accept.phase, accept.begun = _Phase.MOVING, True
-            if accept.unwanted:
-                self._cancels.append(Cancel(accept.transfer, True))
+        accept = self._moving.get(transfer)
+        if accept is None or accept.phase not in (_Phase.ASKED, _Phase.LEFT):
+            return
+        accept.begun = True
+        if accept.phase is _Phase.ASKED:
+            accept.phase = _Phase.MOVING
+        if accept.unwanted:
+            self._cancels.append(Cancel(transfer, True))
 
-    def refused(self, request: str, problem: DoorError, now: float) -> None:
+    def refused(self, transfer: bytes, problem: DoorError, now: float) -> None:
         """Hear that the agent does not begin, or that it does not answer."""
-        accept = self._accepts.get(request)
-        if accept is None or accept.phase is not _Phase.ASKED:
+        accept = self._moving.get(transfer)
+        if accept is None or accept.phase not in (_Phase.ASKED, _Phase.LEFT):
+            return
+        if accept.phase is _Phase.LEFT:
+            if problem.code != NO_ANSWER:
+                self._settle(accept)
             return
         accept.problem = problem
         if problem.code == NO_ANSWER:
@@ -214,6 +246,33 @@ class Handoffs:
         accept.phase = _Phase.OVER
         del self._moving[accept.transfer]
         self._end(accept, True, now, accept.problem)
+
+    def leave(self, now: float) -> list[tuple[bytes, tuple[int, ...]]]:
+        """Let requests go on of whose accepts the agent has said nothing for too long.
+
+        Return the accepts, and the blocks into which the agent may still write: the caller keeps these
+        out of use until the accept is among `take_settled`.
+        """
+        left = [
+            accept
+            for accept in self._moving.values()
+            if now >= accept.deadline + _DOUBT and accept.phase is not _Phase.LEFT
+        ]
+        for accept in left:
+            accept.problem = DoorError("no_answer", "the agent does not say whether it still writes")
+            accept.phase, accept.told = _Phase.LEFT, True
+            self._left.append(accept.request)
+            self._end(accept, True, now, accept.problem)
+        return [(accept.transfer, accept.blocks) for accept in left]
+
+    def take_settled(self) -> list[bytes]:
+        """Return accepts that were left, and whose blocks the agent touches no more."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def _settle(self, accept: _Accept) -> None:
+        del self._moving[accept.transfer]
+        self._settled.append(accept.transfer)
 
     # Offers.
 
@@ -306,6 +365,8 @@ class Handoffs:
             for accept in list(self._moving.values()):
                 if accept.phase is _Phase.DOUBTFUL:
                     self._over(accept, now)
+                elif accept.phase is _Phase.LEFT:
+                    self._settle(accept)
         elif not event.accepted:
             if event.kind is EventKind.FREED:
                 self._free(event.transfer, event.problem, now)
@@ -317,7 +378,10 @@ class Handoffs:
         # the answer only after asking, and by then all may be over.
         running = accept.phase in (_Phase.ASKED, _Phase.MOVING)
         accept.begun = True
-        if event.kind is EventKind.READY and running:
+        if accept.phase is _Phase.LEFT:
+            if event.kind in (EventKind.READY, EventKind.FREED):
+                self._settle(accept)
+        elif event.kind is EventKind.READY and running:
             self._over(accept, now)
         elif event.kind is EventKind.FAILED and running:
             accept.phase = _Phase.BROKEN
@@ -341,7 +405,7 @@ class Handoffs:
             accept = self._accepts.pop(request, None)
             if accept is None:
                 continue
-            if accept.phase is not _Phase.OVER:  # workers heard Ready sooner
+            if accept.phase not in (_Phase.OVER, _Phase.LEFT):  # workers heard Ready sooner
                 self._over(accept, now)
 
     @property
@@ -365,11 +429,12 @@ class Handoffs:
             watches=self._watches,
             landed=tuple(i.request for i in ended if i.problem is None),
             failed=tuple(i.request for i in ended if i.problem is not None),
+            left=tuple(self._left),
             freed=tuple(self._freed),
             computing=tuple(self._computing),
             idle=idle,
         )
-        self._watches, self._freed, self._computing = {}, [], []
+        self._watches, self._left, self._freed, self._computing = {}, [], [], []
         return step
 
     def take_cancels(self) -> list[Cancel]:

@@ -15,7 +15,7 @@ class Report:
     sent: set[str] = field(default_factory=set)
     received: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
-    """Of those received, where no block tells it. vLLM begins them anew."""
+    """Of those received, where no block tells it, or blocks are in doubt. vLLM begins them anew."""
     invalid_blocks: set[int] = field(default_factory=set)
     """Blocks of others that failed. vLLM goes on in front of them."""
 
@@ -37,6 +37,8 @@ class Reports:
             self._end(request, failed=False)
         for request in step.failed:
             self._end(request, failed=True)
+        for request in step.left:
+            self._leave(request)
         self._next.sent.update(step.freed)
 
     def happened(self, event: Event) -> None:
@@ -59,6 +61,14 @@ class Reports:
         if failed and watch.blocks:
             self._next.invalid_blocks.update(watch.blocks)
         elif failed:
+            self._next.failed.add(request)
+
+    def _leave(self, request: str) -> None:
+        """Have a request begin anew in other blocks, whatever still comes into those that it has."""
+        watch = self._waiting.pop(request, None)
+        if watch is not None:
+            del self._requests[watch.transfer]
+            self._next.received.add(request)
             self._next.failed.add(request)
 
     @property

@@ -13,7 +13,7 @@ from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transf
 from meridian.vllm.costs import Costs
 from meridian.vllm.counters import Counters
 from meridian.vllm.cut import Cut
-from meridian.vllm.early_offers import EarlyOffers, Prefill
+from meridian.vllm.early_offers import BlockPool, EarlyOffers, Holds, Prefill
 from meridian.vllm.ended_thoughts import EndedThoughts
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
 from meridian.vllm.prompt import kept_of, preemptions_of, reads_cache, tokens_of
@@ -114,6 +114,7 @@ class ConnectorScheduler:
         self.counters = Counters()
         self.early_offers = EarlyOffers(self, cut, self._handoffs, self.counters, clock)
         """Prompts that are offered while they are computed."""
+        self._doubtful: Holds | None = None
         self.thoughts: EndedThoughts | None = None
         """Thoughts that are kept while their requests go on; None: none are."""
 
@@ -122,6 +123,10 @@ class ConnectorScheduler:
         self._door = door
         if self._shared is not None:
             self._shared.attach(door)
+
+    def hold_doubtful_in(self, pool: BlockPool) -> None:
+        """Take vLLM's blocks, so that those which an agent that hangs may write can be kept out of use."""
+        self._doubtful = Holds(pool)
 
     def keep_thoughts(self, thoughts: EndedThoughts) -> None:
         """Let the cell keep thoughts that have ended while their requests go on, where it keeps anything."""
@@ -225,6 +230,7 @@ class ConnectorScheduler:
         if self.thoughts is not None:
             self.thoughts.refetches.runs(computes)
         self._handoffs.lose_patience(self._clock())
+        self._leave_what_hangs()
         self._pass_on()
         return self._handoffs.take_step(idle=idle)
 
@@ -308,7 +314,10 @@ class ConnectorScheduler:
             patience = min(patience, _SHARED)
         scope = self._weights.scope_of(request)
         watch = Watch(leg.transfer, fills)
-        self._handoffs.accept(id_, watch, external, now, deadline=now + patience + _GRACE, shared=shared)
+        at_risk = fills or tuple(number for ids in block_ids for number in ids)
+        self._handoffs.accept(
+            id_, watch, external, now, deadline=now + patience + _GRACE, blocks=at_risk, shared=shared
+        )
         self._tickets[leg.transfer] = leg.ticket
         try:
             if scope is None:
@@ -325,15 +334,30 @@ class ConnectorScheduler:
             )
             asked = self._door.accept_soon(accept)
         except (DoorError, ValueError) as error:
-            self._handoffs.refused(id_, _as_problem(error), now)
+            self._handoffs.refused(leg.transfer, _as_problem(error), now)
             return
-        self._when_answered(asked, lambda problem, now: self._accepted(id_, problem, now))
+        self._when_answered(asked, lambda problem, now: self._accepted(leg.transfer, problem, now))
 
-    def _accepted(self, request: str, problem: DoorError | None, now: float) -> None:
+    def _accepted(self, transfer: bytes, problem: DoorError | None, now: float) -> None:
         if problem is None:
-            self._handoffs.taken(request)
+            self._handoffs.taken(transfer)
         else:
-            self._handoffs.refused(request, problem, now)
+            self._handoffs.refused(transfer, problem, now)
+
+    def _leave_what_hangs(self) -> None:
+        """Let requests go on in other blocks of which the agent says nothing."""
+        if self._doubtful is None:
+            return
+        for transfer, blocks in self._handoffs.leave(self._clock()):
+            self._doubtful.hold(transfer, blocks)
+            self.counters.doubtful_blocks += len(blocks)
+            self._complain(
+                "in doubt",
+                f"the agent says nothing of a cache that it was to bring: its request is computed, and "
+                f"{len(blocks)} blocks stay out of use until the agent answers, or ends",
+            )
+        for transfer in self._handoffs.take_settled():
+            self.counters.doubtful_blocks -= self._doubtful.release(transfer)
 
     def _decline(self, leg: DecodeLeg) -> None:
         """Let the prefill server have its blocks back. If it cannot be told, its patience ends."""

@@ -41,6 +41,14 @@ _COUNTERS: Final = {
 }
 
 
+_GAUGES: Final = {
+    "doubtful_blocks": (
+        "blocks_in_doubt",
+        "Blocks that are out of use, since an agent that says nothing may still write into them.",
+    ),
+}
+
+
 class Stats(KVConnectorStats):  # type: ignore[misc]
     """A Counters on its way to vLLM's logger."""
 
@@ -59,7 +67,7 @@ class Stats(KVConnectorStats):  # type: ignore[misc]
             reduced["Median hand-off (ms)"] = round(seconds[len(seconds) // 2] * 1000, 3)
             reduced["Slowest hand-off (ms)"] = round(seconds[-1] * 1000, 3)
             reduced["Tokens handed off"] = sum(self.data["ready_tokens"])
-        for name in _COUNTERS:
+        for name in (*_COUNTERS, *_GAUGES):
             if name in self.data:
                 ours = name.startswith(("governor_", "forced_"))
                 reduced[name.replace("_", " ").capitalize() if ours else f"Hand-offs {name}"] = self.data[
@@ -100,9 +108,23 @@ class Metrics(KVConnectorPromMetrics):  # type: ignore[misc]
             for key, (name, text) in _COUNTERS.items()
         }
 
+        self._gauges = {
+            key: each(
+                self._gauge_cls(
+                    name=f"vllm:meridian_{name}",
+                    documentation=text,
+                    multiprocess_mode="sum",
+                    labelnames=labelnames,
+                )
+            )
+            for key, (name, text) in _GAUGES.items()
+        }
+
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         for key, histogram in self._histograms.items():
             for value in transfer_stats_data.get(key, ()):
                 histogram[engine_idx].observe(value)
         for key, counter in self._counters.items():
             counter[engine_idx].inc(transfer_stats_data.get(key, 0))
+        for key, gauge in self._gauges.items():
+            gauge[engine_idx].inc(transfer_stats_data.get(key, 0))  # it is told what has changed

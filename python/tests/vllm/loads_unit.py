@@ -6,6 +6,7 @@ model's directory; only its configuration is read.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import pytest
 from governed_unit import BLOCK, World
 from vllm.config import KVTransferConfig
+from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import RequestStatus
 from vllmworld import FakeDoor, found_ticket
 
-from meridian.door import CacheTerms, Event, Find, Found
+from meridian.door import CacheTerms, Event, EventKind, Find, Found
 from meridian.vllm import connector
 
 TRANSFER = bytes(range(1, 17))
@@ -43,10 +45,15 @@ class Agent(FakeDoor):
 
 
 class Server(World):
-    """A server that finds prefixes, with room for one prompt and a half."""
+    """A server that finds prefixes, with room for one prompt and a half, unless told."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, kv_role: str, role: str | None, asynchronous: bool = True
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        kv_role: str,
+        role: str | None,
+        asynchronous: bool = True,
+        blocks: int = 16,
     ) -> None:
         monkeypatch.setattr(connector, "Door", Agent)
         extra = {"socket": "/nowhere", "cache_always": True, **({"role": role} if role else {})}
@@ -58,7 +65,7 @@ class Server(World):
             kv_load_failure_policy="recompute",
             kv_connector_extra_config=extra,
         )
-        super().__init__(monkeypatch, asynchronous, blocks=16, governed=False, transfer=transfer)
+        super().__init__(monkeypatch, asynchronous, blocks=blocks, governed=False, transfer=transfer)
         self.agent: Agent = self.scheduler.connector._door
 
     def blocks(self, name: str) -> set[int]:
@@ -123,3 +130,27 @@ def test_gateways_hear_what_a_server_is_for(
     monkeypatch: pytest.MonkeyPatch, kv_role: str, role: str | None, told: str
 ) -> None:
     assert Server(monkeypatch, kv_role, role).agent.control.role == told
+
+
+def test_a_request_goes_on_without_an_agent_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the blocks that it had the agent may still write: no request gets them before it has said so."""
+    w = Server(monkeypatch, "kv_both", None, asynchronous=False, blocks=40)
+    ours, free = w.scheduler.connector._scheduler, w.scheduler.kv_cache_manager.block_pool.get_num_free_blocks
+    w.add("r", PROMPT)
+    assert w.plan() == []
+    in_doubt = loaded(w)
+    assert in_doubt
+    ours._clock = lambda: time.monotonic() + 60.0
+    w.plan()
+    assert w.flying[-1].kv_connector_metadata.step.left == ("r",)
+    w.scheduler._handle_failed_recving({"r"})
+    w.scheduler._update_from_kv_xfer_finished(KVConnectorOutput(finished_recving={"r"}))
+    before = free()
+    assert w.plan() == ["r"]
+    assert not w.blocks("r") & in_doubt and before == 39 - len(in_doubt)
+    assert ours.counters.take() == {"failed": 1, "doubtful_blocks": len(in_doubt)}
+    before = free()
+    ours.happened(Event(EventKind.FREED, TRANSFER, True))
+    w.plan()
+    assert free() == before + len(in_doubt)
+    assert ours.counters.take() == {"doubtful_blocks": -len(in_doubt)}

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from api_client import Stream, at_once
+from api_client import Stream, at_once, post
 from oracle import Case, Oracle, oracle
 from pairs import DEADLINE, Pair, Side, running_pair, told
 from processes import Process
 from servers import Server
+from waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("told")]
 __all__ = ["oracle", "told"]
@@ -157,6 +158,28 @@ def test_agent_away_and_back(pair: Pair, oracle: Oracle, name: str) -> None:
     revive(agent)
     pair.until_handed_over(oracle)
     pair.assert_nothing_held()
+
+
+def test_agent_hangs_while_a_cache_comes(pair: Pair, oracle: Oracle) -> None:
+    """Its request goes on in other blocks: what the agent may still write is out of use until it answers."""
+    pair.forget_prefixes()
+    case, decode = oracle.long(300)[0], pair.decode
+
+    def in_doubt() -> float:
+        return decode.metric("vllm:meridian_blocks_in_doubt")
+
+    with ThreadPoolExecutor(1) as client, pair.cell.held_bytes():
+        params = pair.prefill_leg(case)
+        asked = client.submit(post, decode.port, case.request(kv_transfer_params=params))
+        until("its blocks are being filled", lambda: decode.metric("vllm:kv_cache_usage_perc") > 0, 10)
+        with pair.cell.agents["decode"].paused():
+            case.check(asked.result(DEADLINE * 4).tokens)
+            until("blocks are in doubt", lambda: in_doubt() > 0, 10, said=in_doubt)
+            other = oracle.long(300)[1]
+            other.check(post(decode.port, other.request()).tokens)
+    until("no block is in doubt", lambda: in_doubt() == 0 or not post(decode.port, case.request()), 20)
+    pair.assert_nothing_held()
+    pair.until_handed_over(oracle)
 
 
 def right(pair: Pair, cases: list[Case]) -> None:
