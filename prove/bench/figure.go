@@ -43,4 +43,23 @@ func Percentile(samples []time.Duration, percent int) float64 {
 	return float64(samples[at].Nanoseconds()) / 1000
 }
 
-func (f Figure) String() string { return fmt.Sprintf("%.2f [%.2f–%.2f]", f.Median, f.Min, f.Max) }
+func (f Figure) String() string { return Score(f).In(2) }
+
+// Score is a figure of something else than bytes a second.
+type Score struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// NewScore sums up the scores of at least one round.
+func NewScore(scores []float64) Score { return Score(NewFigure(scores)) }
+
+func (s Score) String() string {
+	return fmt.Sprintf("%s [%s–%s]", Digits(s.Median, 4), Digits(s.Min, 4), Digits(s.Max, 4))
+}
+
+// In is with so many decimals.
+func (s Score) In(decimals int) string {
+	return fmt.Sprintf("%.*f [%.*f–%.*f]", decimals, s.Median, decimals, s.Min, decimals, s.Max)
+}

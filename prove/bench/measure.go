@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"meridian/internal/rounds"
 )
@@ -27,7 +26,7 @@ func Measure(ctx context.Context, o Options, tasks []rounds.Task) (*Costs, error
 		return nil, fmt.Errorf("%w: %d rounds; 1 to 1000", ErrOptions, o.Rounds)
 	}
 	meter := StartMeter(o.children)
-	r := &Costs{Rows: []Cost{}, options: o, date: time.Now()}
+	r := &Costs{Head: NewHead(o.Version), Rows: []Cost{}, rounds: o.Rounds}
 	for i, task := range tasks {
 		var scores rounds.Scores
 		for round := range o.Rounds + 1 {

@@ -192,9 +192,7 @@ func (d *DiskReport) write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\ndisk: objects put and got, with sums, beside a plain file in the same folder; both past the page cache, nothing is synced; others used %.1f cores\n"+
 		"GB/s (1e9 bytes), median [min–max] of %d rounds of %s; ×: objects beside the file, round by round\n\n", d.Others, d.Rounds, d.Total)
-	lines := []string{"OP\tOBJECT\tMERIDIAN\tPLAIN\t×"}
-	for _, r := range d.Rows {
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%s\t%s\t%.2f", r.Op, r.Object, r.GBps, r.Plain, r.Ratio))
-	}
-	table(w, lines...)
+	fmt.Fprint(w, bench.Table("OP\tOBJECT\tMERIDIAN\tPLAIN\t×", d.Rows, func(r *DiskRow) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%.2f", r.Op, r.Object, r.GBps, r.Plain, r.Ratio)
+	}))
 }

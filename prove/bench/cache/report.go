@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/prove/bench"
@@ -40,24 +39,13 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteText writes tables for people.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString(bench.Heading(r.Version, r.Date))
-	for _, absence := range r.Absent {
-		fmt.Fprintf(&b, "%s\n", absence)
-	}
+	head := bench.Head{Version: r.Version, Date: r.Date, Absent: r.Absent}
+	b.WriteString(head.Text())
 	for _, write := range []func(io.Writer){r.Trace.write, r.Tiers.write, r.Disk.write, r.VLLM.write} {
 		write(&b)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// table writes lines in columns.
-func table(w io.Writer, lines ...string) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, line := range lines {
-		fmt.Fprintln(t, line)
-	}
-	_ = t.Flush() // into memory
 }
 
 func (t *TraceReport) write(w io.Writer) {
@@ -69,24 +57,16 @@ func (t *TraceReport) write(w io.Writer) {
 		traceClients, traceEngines, t.Model, mib(t.Rows[0].Engine/traceEngines), t.Unit, t.Best)
 	fmt.Fprintf(w, "HIT: part of the prompts' tokens that was not computed; LRU: what a model of the store's bytes finds that has each prompt when it is sent, without a store of the engines' bytes; IN TIME: the same, but it has a prompt when its first token came in this run; TOGETHER: one of both's bytes, in which nothing lies twice; "+
 		"TTFT in ms, and × that of the engines alone; OTHERS: cores used by others\n\n")
-	lines := []string{"SETUP\tHIT\tLRU\tOF LRU\tIN TIME\tOF IT\tTOGETHER\tOF TOGETHER\tOF BEST\tNOT COMPUTED\tOF THE STORE\tTTFT P50\t×\tP99\t×\tOTHERS"}
-	for _, r := range t.Rows {
-		lines = append(lines, fmt.Sprintf("%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.2f\t%.3f\t%.2f\t%.2f\t%d\t%d\t%.1f\t%.2f\t%.1f\t%.2f\t%.1f",
-			r.Setup, r.HitRate, r.LRU, r.OfLRU, r.InTime, r.OfInTime, r.Together, r.OfTogether, r.OfBest, r.NotComputed, r.FromStore, r.P50, r.OfP50, r.P99, r.OfP99, r.Others))
-	}
-	table(w, lines...)
-	fmt.Fprintln(w)
-	lines = []string{"SETUP\tCOMPUTED THOUGH LRU HAS IT, TOKENS\tNOT COMPUTED THOUGH IT HAS NOT"}
-	for _, r := range t.Rows {
-		lines = append(lines, fmt.Sprintf("%s\t%s\t%d", r.Setup, r.Lost, r.More))
-	}
-	table(w, lines...)
-	fmt.Fprintln(w)
-	lines = []string{"SETUP\tFINDS\tKEEPS"}
-	for _, r := range t.Rows {
-		if r.Memory > 0 {
-			lines = append(lines, fmt.Sprintf("%s\t%s\t%s", r.Setup, r.Finds, r.Keeps))
-		}
-	}
-	table(w, lines...)
+	columns := "SETUP\tHIT\tLRU\tOF LRU\tIN TIME\tOF IT\tTOGETHER\tOF TOGETHER\tOF BEST\tNOT COMPUTED\tOF THE STORE\tTTFT P50\t×\tP99\t×\tOTHERS"
+	fmt.Fprintln(w, bench.Table(columns, t.Rows, func(r *TraceRow) string {
+		return fmt.Sprintf("%s\t%.3f\t%.3f\t%.2f\t%.3f\t%.2f\t%.3f\t%.2f\t%.2f\t%d\t%d\t%.1f\t%.2f\t%.1f\t%.2f\t%.1f",
+			r.Setup, r.HitRate, r.LRU, r.OfLRU, r.InTime, r.OfInTime, r.Together, r.OfTogether, r.OfBest, r.NotComputed, r.FromStore, r.P50, r.OfP50, r.P99, r.OfP99, r.Others)
+	}))
+	fmt.Fprintln(w, bench.Table("SETUP\tCOMPUTED THOUGH LRU HAS IT, TOKENS\tNOT COMPUTED THOUGH IT HAS NOT", t.Rows, func(r *TraceRow) string {
+		return fmt.Sprintf("%s\t%s\t%d", r.Setup, r.Lost, r.More)
+	}))
+	stored := slices.DeleteFunc(slices.Clone(t.Rows), func(r TraceRow) bool { return r.Memory == 0 })
+	fmt.Fprint(w, bench.Table("SETUP\tFINDS\tKEEPS", stored, func(r *TraceRow) string {
+		return fmt.Sprintf("%s\t%s\t%s", r.Setup, r.Finds, r.Keeps)
+	}))
 }

@@ -251,9 +251,7 @@ func (t *TiersReport) write(w io.Writer) {
 	}
 	fmt.Fprintf(w, "\ntiers: a prompt of %d tokens of the model %s, a run of %s, on an idle engine; %d prompts from each\n"+
 		"TTFT in ms; FETCH: what of it was waited for the cache; ×: TTFT beside computing; WEIGHT: what a token of it costs beside one that is computed (gateway.stored_token_weight); MISSED: computed all the same, not among the others; OTHERS: cores used by others\n\n", t.Tokens, t.Model, mib(t.RunBytes), t.Prompts)
-	lines := []string{"FROM\tTTFT P50\tP99\tFETCH P50\t×\tWEIGHT\tMISSED\tOTHERS"}
-	for _, r := range t.Rows {
-		lines = append(lines, fmt.Sprintf("%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.3f\t%d\t%.1f", r.From, r.P50, r.P99, r.Fetch, r.OfComputed, r.StoredWeight, r.Missed, r.Others))
-	}
-	table(w, lines...)
+	fmt.Fprint(w, bench.Table("FROM\tTTFT P50\tP99\tFETCH P50\t×\tWEIGHT\tMISSED\tOTHERS", t.Rows, func(r *TiersRow) string {
+		return fmt.Sprintf("%s\t%.1f\t%.1f\t%.1f\t%.2f\t%.3f\t%d\t%.1f", r.From, r.P50, r.P99, r.Fetch, r.OfComputed, r.StoredWeight, r.Missed, r.Others)
+	}))
 }

@@ -106,20 +106,16 @@ func (v *VLLMReport) write(w io.Writer) {
 		"TTFT in ms at the median. COMPUTED: without connector; OWN: asked again there; FOUND: computed and kept by another server, which is gone; ×: FOUND beside COMPUTED\n"+
 		"MISS: by a server that finds nothing, computes and keeps; ADDED: what it takes longer than the same prompt without connector; ×: the two; LOST: not found, not among the found; OTHERS: cores used by others\n\n",
 		v.VLLM, v.BytesPerToken, v.Rounds, v.Requests)
-	lines := []string{"TOKENS\tCONNECTOR\tCOMPUTED\tOWN\tFOUND\tP99\t×\tMISS\tADDED\t×\tLOST\tOTHERS"}
-	for _, r := range v.Rows {
+	fmt.Fprint(w, bench.Table("TOKENS\tCONNECTOR\tCOMPUTED\tOWN\tFOUND\tP99\t×\tMISS\tADDED\t×\tLOST\tOTHERS", v.Rows, func(r *VLLMRow) string {
 		found := "-\t-\t-\t-\t-" // nothing was: there is no time of it, and none of the same rounds
 		if r.Found > 0 {
 			found = fmt.Sprintf("%.1f\t%.1f\t%.1f\t%.1f\t%.2f", r.Computed, r.Own, r.Found, r.FoundP99, r.OfComputed)
 		}
-		lines = append(lines, fmt.Sprintf("%d\t%s\t%s\t%.1f\t%.2f\t%.3f\t%d\t%.1f", r.Tokens, r.Connector, found, r.Missed, r.Added, r.OfMiss, r.Lost, r.Others))
-	}
-	table(w, lines...)
+		return fmt.Sprintf("%d\t%s\t%s\t%.1f\t%.2f\t%.3f\t%d\t%.1f", r.Tokens, r.Connector, found, r.Missed, r.Added, r.OfMiss, r.Lost, r.Others)
+	}))
 	fmt.Fprintf(w, "\ntime between tokens in ms, mean of %d answers of %d tokens to new prompts of %d, %d at a time; ×: the two, round by round; %s has no connector, %s one with \"cache\": false\n\n",
 		stepClients*stepAsks, stepAnswer, stepPrompt, stepClients, plainServer, silentServer)
-	lines = []string{"SERVER\tSTEP\tBESIDE\tSTEP\t×\tOTHERS"}
-	for _, r := range v.Steps {
-		lines = append(lines, fmt.Sprintf("%s\t%.2f\t%s\t%.2f\t%.3f\t%.1f", r.Server, r.P50, r.Beside, r.Theirs, r.Ratio, r.Others))
-	}
-	table(w, lines...)
+	fmt.Fprint(w, bench.Table("SERVER\tSTEP\tBESIDE\tSTEP\t×\tOTHERS", v.Steps, func(r *StepsRow) string {
+		return fmt.Sprintf("%s\t%.2f\t%s\t%.2f\t%.3f\t%.1f", r.Server, r.P50, r.Beside, r.Theirs, r.Ratio, r.Others)
+	}))
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"meridian/prove/bench"
@@ -108,11 +107,10 @@ func (r *Report) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table.
 func (r *Report) WriteText(w io.Writer) error {
-	fmt.Fprintf(w, "%s; memcpy %.0f GB/s, a call for each 16 KiB %.1f, to the host %.1f, from it %.1f; one block of 16 KiB %.1f µs from post to done\n\n",
+	note := fmt.Sprintf("%s; memcpy %.0f GB/s, a call for each 16 KiB %.1f, to the host %.1f, from it %.1f; one block of 16 KiB %.1f µs from post to done\n\n",
 		r.Device, r.Memcpy, r.PerBlock, r.ToHost, r.FromHost, r.OneBlockUs)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "fabric\top\tlocal\tremote\tblock\tshape\tchecked\tGB/s\tof CUDA's own copy\t× NIXL\t× torch")
-	for _, row := range r.Rows {
+	head := "fabric\top\tlocal\tremote\tblock\tshape\tchecked\tGB/s\tof CUDA's own copy\t× NIXL\t× torch"
+	table := bench.Table(head, r.Rows, func(row *Row) string {
 		ratio := ""
 		if _, gbps := r.limit(row.Case); gbps > 0 {
 			ratio = fmt.Sprintf("%.2f", row.Median/gbps)
@@ -123,30 +121,21 @@ func (r *Report) WriteText(w io.Writer) error {
 				times[p.driver] = fmt.Sprintf("%.1f", row.Median/theirs)
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s\n", row.Fabric, row.Op, row.Local, row.Remote, row.Block, row.Shape, row.Checked, row.Figure, ratio,
+		return fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%v\t%v\t%s\t%s\t%s", row.Fabric, row.Op, row.Local, row.Remote, row.Block, row.Shape, row.Checked, row.Figure, ratio,
 			times["nixl_gpu.py"], times["torch_gpu.py"])
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	return r.writeBeside(w)
+	})
+	return bench.Write(w, note, table, r.besideText())
 }
 
-// writeBeside writes what whoever computes there loses, and who is absent.
-func (r *Report) writeBeside(w io.Writer) error {
+// besideText is what a loop of matrix products there loses, and which peers are absent.
+func (r *Report) besideText() (text string) {
 	if len(r.Matmuls) > 0 {
-		fmt.Fprintln(w)
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "a matmul loop beside\tmoved GB/s\tTFLOP/s\tlost")
-		for _, m := range r.Matmuls {
-			fmt.Fprintf(table, "%s\t%.1f\t%.1f\t%.1f %%\n", m.Beside, m.Gbps, m.Tflops, 100*m.Loss)
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		text = "\n" + bench.Table("a matmul loop beside\tmoved GB/s\tTFLOP/s\tlost", r.Matmuls, func(m *Matmul) string {
+			return fmt.Sprintf("%s\t%.1f\t%.1f\t%.1f %%", m.Beside, m.Gbps, m.Tflops, 100*m.Loss)
+		})
 	}
 	for _, a := range r.Absent {
-		fmt.Fprintf(w, "%s\n", a)
+		text += a.String() + "\n"
 	}
-	return nil
+	return text
 }

@@ -151,7 +151,7 @@ func RunForcing(ctx context.Context, o ForcingOptions) (report *ForcingReport, e
 	o.Program = agent.program
 	run := &forcingRun{options: o, scratch: agent.state, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.Requests}}}
 	defer run.client.CloseIdleConnections()
-	report = &ForcingReport{options: o, date: time.Now()}
+	report = &ForcingReport{Head: bench.NewHead(o.Version), options: o}
 	cases := o.cases()
 	o.Progress(bench.Progress{What: "the answers of an engine alone"})
 	alone, url, err := run.start(ctx, "alone", &cases[len(cases)-1].trace, "--no-door")

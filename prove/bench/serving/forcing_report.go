@@ -6,18 +6,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"meridian/prove/bench"
 )
 
 // ForcingReport is what a run of RunForcing found.
 type ForcingReport struct {
+	bench.Head
 	Rows []ForcingRow
 
 	options ForcingOptions
-	date    time.Time
 }
 
 // ForcingRow is one line of the table: thoughts with one signal after Point tokens.
@@ -80,25 +78,16 @@ func (r *ForcingReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *ForcingReport) WriteText(w io.Writer) error {
-	var b strings.Builder
 	o := &r.options
-	b.WriteString(bench.Heading(o.Version, r.date))
-	fmt.Fprintf(&b, "reference engines (tiny) whose thoughts of %d tokens play scripted entropies, one with a governor over the engine door and one without, %d requests a row, at a time; "+
+	note := fmt.Sprintf("reference engines (tiny) whose thoughts of %d tokens play scripted entropies, one with a governor over the engine door and one without, %d requests a row, at a time; "+
 		"entropy.ema_alpha %g, entropy.eat_probe_interval_tokens %d, scheduler.min_think_tokens %d, the rest as by default\n"+
 		"every answer has its thought and, behind it, the tokens that an engine alone says after a thought of that length\n"+
 		"THERE AFTER: tokens of the thought after which its trace has the signal; ENDED: so many tokens later [min–max]\n\n", o.Thought, o.Requests, o.Alpha, o.Interval, o.MinThink)
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "SIGNAL\tTHERE AFTER\tTHOUGHT WITHOUT\tWITH\tSAVED\tENDED\tBY")
-	for i := range r.Rows {
-		row := &r.Rows[i]
+	return bench.Write(w, r.Text(), note, bench.Table("SIGNAL\tTHERE AFTER\tTHOUGHT WITHOUT\tWITH\tSAVED\tENDED\tBY", r.Rows, func(row *ForcingRow) string {
 		signal, point, ended := "none", "–", "–"
 		if row.Signal != "" {
 			signal, point, ended = row.Signal, fmt.Sprint(row.Point), fmt.Sprintf("[%d–%d]", row.Least, row.Most)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%.1f %%\t%s\t%s\n", signal, point, row.Without, row.With, 100*row.Saved(), ended, row.ended())
-	}
-	return table.Flush()
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%.1f %%\t%s\t%s", signal, point, row.Without, row.With, 100*row.Saved(), ended, row.ended())
+	}))
 }

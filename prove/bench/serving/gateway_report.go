@@ -4,23 +4,17 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
-	"time"
 
 	"meridian/prove/bench"
 )
 
 // GatewayReport is what a run of RunGateway found.
 type GatewayReport struct {
+	bench.Head
 	Rows []GatewayRow
-	// Others is how many cores were used by processes that are not part of the
-	// run, on average.
-	Others float64
 
 	options GatewayOptions
 	cores   string // who had which
-	date    time.Time
 }
 
 // GatewayRow is one line of the table. Latencies are in microseconds, as
@@ -30,8 +24,8 @@ type GatewayRow struct {
 	Clients int    `json:"clients"`
 	// PerSecond is how many requests the gateway served, DirectPerSecond the
 	// engine alone; the median round and its bounds.
-	PerSecond       Rate `json:"per_second"`
-	DirectPerSecond Rate `json:"direct_per_second"`
+	PerSecond       bench.Score `json:"per_second"`
+	DirectPerSecond bench.Score `json:"direct_per_second"`
 
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
@@ -43,21 +37,12 @@ type GatewayRow struct {
 	CPUMicroseconds float64 `json:"cpu_us"`
 }
 
-// Rate is what several rounds gave, in requests a second.
-type Rate struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-}
-
-func (r Rate) String() string { return fmt.Sprintf("%.0f [%.0f–%.0f]", r.Median, r.Min, r.Max) }
-
 func newGatewayReport(o GatewayOptions, g *gatewayProcess) *GatewayReport {
 	cores := fmt.Sprintf("the gateway has core %d, clients and engine have %v", g.core, g.others)
 	if slices.Contains(g.others, g.core) {
 		cores = fmt.Sprintf("the gateway shares core %d with clients and engine: there is no other", g.core)
 	}
-	return &GatewayReport{Rows: []GatewayRow{}, options: o, cores: cores, date: time.Now()}
+	return &GatewayReport{Head: bench.NewHead(o.Version), Rows: []GatewayRow{}, options: o, cores: cores}
 }
 
 // gatewayRow sums rounds up. What the gateway adds is taken round by round.
@@ -79,13 +64,12 @@ func gatewayRow(l gatewayLoad, direct, through []heard) GatewayRow {
 	return row
 }
 
-func rateOf(rounds []heard) Rate {
+func rateOf(rounds []heard) bench.Score {
 	var all []float64
 	for _, r := range rounds {
 		all = append(all, float64(len(r.latencies))/r.lasted.Seconds())
 	}
-	f := bench.NewFigure(all)
-	return Rate(f)
+	return bench.NewScore(all)
 }
 
 // WriteJSON writes the rows for programs.
@@ -100,21 +84,12 @@ func (r *GatewayReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *GatewayReport) WriteText(w io.Writer) error {
-	var b strings.Builder
 	o := &r.options
-	b.WriteString(bench.Heading(o.Version, r.date))
-	fmt.Fprintf(&b, "%s; GOMAXPROCS=1\n", r.cores)
-	b.WriteString(bench.BesideOthers(r.Others))
-	fmt.Fprintf(&b, "an engine that answers at once; prompts of %d bytes; requests a second: median [min–max] of %d rounds of %v s; times in µs; "+
+	note := fmt.Sprintf("an engine that answers at once; prompts of %d bytes; requests a second: median [min–max] of %d rounds of %v s; times in µs; "+
 		"ADDED: through the gateway less directly; CPU: of the gateway, for a request\n\n", stubPromptBytes, o.Rounds, o.Seconds)
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ANSWER\tCLIENTS\tREQUESTS/S\tDIRECT\tP50\tADDED\tP99\tADDED\tCPU")
-	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\n",
-			row.Answer, row.Clients, row.PerSecond, row.DirectPerSecond, row.P50, row.AddedP50, row.P99, row.AddedP99, row.CPUMicroseconds)
-	}
-	return table.Flush()
+	head := r.Text(r.cores + "; GOMAXPROCS=1")
+	return bench.Write(w, head, note, bench.Table("ANSWER\tCLIENTS\tREQUESTS/S\tDIRECT\tP50\tADDED\tP99\tADDED\tCPU", r.Rows, func(row *GatewayRow) string {
+		return fmt.Sprintf("%s\t%d\t%s\t%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f",
+			row.Answer, row.Clients, row.PerSecond.In(0), row.DirectPerSecond.In(0), row.P50, row.AddedP50, row.P99, row.AddedP99, row.CPUMicroseconds)
+	}))
 }

@@ -111,7 +111,7 @@ func RunMoves(ctx context.Context, o MovesOptions) (report *MovesReport, err err
 	if err := run.open(ctx, c, scratch); err != nil {
 		return nil, err
 	}
-	report = &MovesReport{Rows: []MovesRow{}, options: o, date: time.Now()}
+	report = &MovesReport{Head: bench.NewHead(o.Version), Rows: []MovesRow{}, options: o}
 	for i, prompt := range o.Prompts {
 		row, err := run.row(ctx, prompt, func(round int, who string) {
 			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Prompts), What: fmt.Sprintf("prompts of %d tokens", prompt), Round: round, Rounds: o.Rounds, Who: who})

@@ -3,8 +3,6 @@ package serving
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/prove/bench"
@@ -12,10 +10,10 @@ import (
 
 // MovesReport is what a run of RunMoves found.
 type MovesReport struct {
+	bench.Head
 	Rows []MovesRow
 
 	options MovesOptions
-	date    time.Time
 }
 
 // MovesRow is one line of the table: the longest wait between two tokens, in milliseconds.
@@ -57,18 +55,10 @@ func (r *MovesReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *MovesReport) WriteText(w io.Writer) error {
-	var b strings.Builder
 	o := &r.options
-	b.WriteString(bench.Heading(o.Version, r.date))
-	fmt.Fprintf(&b, "one gateway before two reference engines (%s); sampled answers of %d tokens that stay, that move to the other engine at half of them, and whose engine is lost there, so that the other computes everything "+
+	note := fmt.Sprintf("one gateway before two reference engines (%s); sampled answers of %d tokens that stay, that move to the other engine at half of them, and whose engine is lost there, so that the other computes everything "+
 		"again: equal tokens; the longest wait between two tokens from there on, in ms: p50 / p99 of %d answers, in turn\n\n", o.Model, o.Answer, o.Rounds)
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PROMPT\tSTAYS\tMOVES\tRESUMES\tRATIO")
-	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%.2f\n", row.Prompt, row.Stays, row.Moves, row.Resumes, row.Ratio)
-	}
-	return table.Flush()
+	return bench.Write(w, r.Text(), note, bench.Table("PROMPT\tSTAYS\tMOVES\tRESUMES\tRATIO", r.Rows, func(row *MovesRow) string {
+		return fmt.Sprintf("%d\t%s\t%s\t%s\t%.2f", row.Prompt, row.Stays, row.Moves, row.Resumes, row.Ratio)
+	}))
 }

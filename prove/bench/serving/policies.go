@@ -105,7 +105,7 @@ func RunPolicies(ctx context.Context, o PoliciesOptions) (report *PoliciesReport
 		return nil, err
 	}
 	meter := bench.StartMeter(run.processes())
-	report = &PoliciesReport{options: o, date: time.Now()}
+	report = &PoliciesReport{Head: bench.NewHead(o.Version), options: o}
 	rounds, err := run.rounds(ctx, report)
 	if err != nil {
 		return nil, err

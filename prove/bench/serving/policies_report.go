@@ -3,24 +3,19 @@ package serving
 import (
 	"fmt"
 	"io"
-	"strings"
-	"text/tabwriter"
-	"time"
 
 	"meridian/prove/bench"
 )
 
 // PoliciesReport is what a run of RunPolicies found.
 type PoliciesReport struct {
+	bench.Head
 	Rows []PolicyRow
 	// Capacity is how many tokens a second the baseline's cell computed when all requests
 	// came at once.
 	Capacity float64
-	// Others is how many cores were used by processes that are not part of the run.
-	Others float64
 
 	options PoliciesOptions
-	date    time.Time
 }
 
 // PolicyRow is one line of the table: a policy, and who asked. Rate and Preempted are of
@@ -51,7 +46,7 @@ func (f PolicyFigure) String() string {
 	if f.Ratio == nil {
 		return short(f.Median)
 	}
-	return fmt.Sprintf("%s, × %.2f [%.2f–%.2f]", short(f.Median), f.Ratio.Median, f.Ratio.Min, f.Ratio.Max)
+	return fmt.Sprintf("%s, × %s", short(f.Median), f.Ratio.In(2))
 }
 
 // short has as many digits as mean something.
@@ -114,26 +109,17 @@ func (r *PoliciesReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *PoliciesReport) WriteText(w io.Writer) error {
-	var b strings.Builder
 	o := &r.options
-	b.WriteString(bench.Heading(o.Version, r.date))
-	b.WriteString(bench.BesideOthers(r.Others))
-	fmt.Fprintf(&b, "a cell for each policy: one prefill and two decode engines (%s, %d blocks of %d tokens, %d answers at a time); %d rounds of the same %d requests, every other one with a thought of %d to %d tokens, "+
+	note := fmt.Sprintf("a cell for each policy: one prefill and two decode engines (%s, %d blocks of %d tokens, %d answers at a time); %d rounds of the same %d requests, every other one with a thought of %d to %d tokens, "+
 		"the rest of 4 to 12; they come at %.2f of the %.0f tokens/s that the cell of %s computed when all came at once; every answer is that of an engine alone\n"+
 		"median of the rounds, and × that of %s in the same round [min–max], where that is 0.1 ms or more; ms; the P99 of fewer than a hundred requests is their slowest; "+
 		"TTFVT: from when a request is due to the first token of the answer; TTOT: from the end of the thought to it; PREEMPTED: a round\n\n",
 		o.Model, o.Blocks, policyBlock, o.MaxRunning, o.Rounds, o.Requests, o.Thought/2, o.Thought, o.Load, r.Capacity, PolicyBaseline, PolicyBaseline)
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "POLICY\tTHOUGHTS\tTTFVT P50\tTTFVT P99\tTTOT P50\tTTOT P99\tTOKENS/S\tPREEMPTED")
-	for _, row := range r.Rows {
+	return bench.Write(w, r.Text(), note, bench.Table("POLICY\tTHOUGHTS\tTTFVT P50\tTTFVT P99\tTTOT P50\tTTOT P99\tTOKENS/S\tPREEMPTED", r.Rows, func(row *PolicyRow) string {
 		rate, preempted := "", ""
 		if row.Rate != nil {
-			rate, preempted = row.Rate.String(), fmt.Sprintf("%.0f [%.0f–%.0f]", row.Preempted.Median, row.Preempted.Min, row.Preempted.Max)
+			rate, preempted = row.Rate.String(), row.Preempted.In(0)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%v\t%v\t%v\t%v\t%s\t%s\n", row.Policy, row.Who, row.TTFVT50, row.TTFVT99, row.TTOT50, row.TTOT99, rate, preempted)
-	}
-	return table.Flush()
+		return fmt.Sprintf("%s\t%s\t%v\t%v\t%v\t%v\t%s\t%s", row.Policy, row.Who, row.TTFVT50, row.TTFVT99, row.TTOT50, row.TTOT99, rate, preempted)
+	}))
 }

@@ -107,7 +107,7 @@ func RunTurns(ctx context.Context, o TurnsOptions) (report *TurnsReport, err err
 			return nil, err
 		}
 	}
-	report = &TurnsReport{Rows: []TurnsRow{}, options: o, date: time.Now()}
+	report = &TurnsReport{Head: bench.NewHead(o.Version), Rows: []TurnsRow{}, options: o}
 	for i, answer := range o.Answers {
 		row, err := run.row(ctx, answer, func(round int, who string) {
 			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Answers), What: fmt.Sprintf("answers of %d tokens", answer), Round: round, Rounds: o.Rounds, Who: who})

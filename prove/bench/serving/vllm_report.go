@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/kv"
@@ -14,16 +12,11 @@ import (
 
 // VLLMReport is what a run of RunVLLM found.
 type VLLMReport struct {
+	bench.Head
 	Rows []VLLMRow
-	// Absent peers, and why.
-	Absent []bench.Absence
-	// Others is how many cores were used by processes that are not part of the
-	// run, on average.
-	Others float64
 
 	options  VLLMOptions
 	geometry kv.Geometry
-	date     time.Time
 }
 
 // VLLMRow is one route with prompts of one length. Times are in milliseconds.
@@ -50,7 +43,7 @@ type VLLMRow struct {
 }
 
 func newVLLMReport(o VLLMOptions, g kv.Geometry) *VLLMReport {
-	return &VLLMReport{Rows: []VLLMRow{}, options: o, geometry: g, date: time.Now()}
+	return &VLLMReport{Head: bench.NewHead(o.Version), Rows: []VLLMRow{}, options: o, geometry: g}
 }
 
 // add sums up what the routes did with prompts of one length.
@@ -113,31 +106,14 @@ func (r *VLLMReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *VLLMReport) WriteText(w io.Writer) error {
-	if _, err := io.WriteString(w, r.header()); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "TOKENS\tROUTE\tTTFT P50\tP99\tADDED P50\tP99\tMOVED\tMB/S\tCPU S/GB\tDIFFERENT")
-	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%d\t%s\t%.1f\t%.1f\t%s\t%s\t%s\t%s\t%s\t%d\n", row.Tokens, row.Route, row.TTFTP50, row.TTFTP99,
-			orDash(row.AddedP50, 1), orDash(row.AddedP99, 1), megabytes(row.Bytes), orDash(row.BytesPerSecond, 1e-6), orDash(row.CPUSecondsPerGB, 1), row.Different)
-	}
-	return table.Flush()
-}
-
-func (r *VLLMReport) header() string {
-	var b strings.Builder
 	o := &r.options
-	b.WriteString(bench.Heading(o.Version, r.date))
-	fmt.Fprintf(&b, "vLLM %s on the CPU; random weights, cache of %s: %d bytes a token\n", o.VLLM.Version, o.Shape, r.geometry.BytesPerToken())
-	for _, absence := range r.Absent {
-		fmt.Fprintf(&b, "%s\n", absence)
-	}
-	b.WriteString(bench.BesideOthers(r.Others))
-	fmt.Fprintf(&b, "%d rounds of %d prompts, one at a time, every route through a gateway, while the others rest; times in ms; ADDED: to the first token, over the same prompt at one "+
-		"server alone; MB/S: bytes moved in the median of that; CPU: what all processes of a route computed more; DIFFERENT: answers with other tokens\n\n",
-		o.Rounds, o.Requests)
-	return b.String()
+	head := r.Text(fmt.Sprintf("vLLM %s on the CPU; random weights, cache of %s: %d bytes a token", o.VLLM.Version, o.Shape, r.geometry.BytesPerToken()))
+	note := fmt.Sprintf("%d rounds of %d prompts, one at a time, every route through a gateway, while the others rest; times in ms; ADDED: to the first token, over the same prompt at one "+
+		"server alone; MB/S: bytes moved in the median of that; CPU: what all processes of a route computed more; DIFFERENT: answers with other tokens\n\n", o.Rounds, o.Requests)
+	return bench.Write(w, head, note, bench.Table("TOKENS\tROUTE\tTTFT P50\tP99\tADDED P50\tP99\tMOVED\tMB/S\tCPU S/GB\tDIFFERENT", r.Rows, func(row *VLLMRow) string {
+		return fmt.Sprintf("%d\t%s\t%.1f\t%.1f\t%s\t%s\t%s\t%s\t%s\t%d", row.Tokens, row.Route, row.TTFTP50, row.TTFTP99,
+			orDash(row.AddedP50, 1), orDash(row.AddedP99, 1), megabytes(row.Bytes), orDash(row.BytesPerSecond, 1e-6), orDash(row.CPUSecondsPerGB, 1), row.Different)
+	}))
 }
 
 func orDash(value *float64, scale float64) string {

@@ -75,7 +75,7 @@ func openField(ctx context.Context, o Options, where string, ours opener, report
 		case must:
 			return f, fmt.Errorf("%w: %s", bench.ErrPeer, absence)
 		default:
-			report.miss(*absence)
+			report.Miss(*absence)
 		}
 	}
 	f.ours, err = ours(ctx, o, where)
@@ -104,7 +104,7 @@ func (f *field) drop(p contender, err error) {
 	defer cancel()
 	_ = p.close(ctx) // it has failed already; what matters is that it is gone
 	f.peers = slices.DeleteFunc(f.peers, func(other contender) bool { return other == p })
-	f.report.miss(*absent(p.name(), fmt.Errorf("it failed: %w", err)))
+	f.report.Miss(*absent(p.name(), fmt.Errorf("it failed: %w", err)))
 }
 
 func (f *field) pids() (all []int) {

@@ -3,9 +3,6 @@ package store
 import (
 	"fmt"
 	"io"
-	"slices"
-	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/prove/bench"
@@ -13,15 +10,10 @@ import (
 
 // Report is what a run found.
 type Report struct {
+	bench.Head
 	Rows []Row
-	// Absent peers, and why.
-	Absent []bench.Absence
-	// Others is how many cores were used by processes that are not part of the
-	// run, on average: the more, the less the figures say.
-	Others float64
 
 	options Options
-	date    time.Time
 }
 
 // Row is one line of the table.
@@ -88,13 +80,8 @@ func ratio(ours, theirs []float64) float64 {
 	return bench.NewFigure(ratios).Median
 }
 
-func newReport(o Options) *Report { return &Report{Rows: []Row{}, options: o, date: time.Now()} }
-
-// miss notes an absent peer once, whatever the number of places.
-func (r *Report) miss(a bench.Absence) {
-	if !slices.Contains(r.Absent, a) {
-		r.Absent = append(r.Absent, a)
-	}
+func newReport(o Options) *Report {
+	return &Report{Head: bench.NewHead(o.Version), Rows: []Row{}, options: o}
 }
 
 // WriteJSON writes the rows for programs.
@@ -106,58 +93,18 @@ func (r *Report) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *Report) WriteText(w io.Writer) error {
-	if _, err := io.WriteString(w, r.header()); err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %s or %d objects; P50, P99: µs of one operation; "+
+	note := fmt.Sprintf("GB/s (1e9 bytes), median [min–max] of %d rounds of %s or %d objects; P50, P99: µs of one operation; "+
 		"of a peer its GB/s, its P50, and ×: Meridian's GB/s over the peer's, round by round; OTHERS: cores used by others\n\n",
 		r.options.Rounds, r.options.Total, mostOperations)
-	present := r.present()
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprint(table, "WHERE\tOP\tOBJECT\tCLIENTS\tMERIDIAN\tP50\tP99")
-	for _, name := range present {
-		fmt.Fprintf(table, "\t%s", strings.ToUpper(name))
-	}
-	fmt.Fprintln(table, "\tOTHERS")
-	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s", row.Where, row.Op, row.Object, row.Clients, row.beside[oursName].gbps, micros(row.P50), micros(row.P99))
-		for _, name := range present {
-			if ratio := row.Ratio[name]; ratio != nil {
-				fmt.Fprintf(table, "\t%.2f, %s µs, %.2f×", row.beside[name].gbps.Median, micros(row.beside[name].p50), *ratio)
-			} else {
-				fmt.Fprint(table, "\t–")
-			}
-		}
-		fmt.Fprintf(table, "\t%.1f\n", row.others)
-	}
-	return table.Flush()
-}
-
-func (r *Report) header() string {
-	o := &r.options
-	var b strings.Builder
-	b.WriteString(bench.Heading(o.Version, r.date))
-	for _, absence := range r.Absent {
-		fmt.Fprintf(&b, "%s\n", absence)
-	}
-	b.WriteString(bench.BesideOthers(r.Others))
-	return b.String()
+	beside := bench.Beside(PeerNames(), r.Rows, func(row *Row) map[string]*float64 { return row.Ratio })
+	head := "WHERE\tOP\tOBJECT\tCLIENTS\tMERIDIAN\tP50\tP99" + beside.Heads() + "\tOTHERS"
+	return bench.Write(w, r.Text(), note, bench.Table(head, r.Rows, func(row *Row) string {
+		return fmt.Sprintf("%s\t%s\t%s\t%d\t%s\t%s\t%s%s\t%.1f", row.Where, row.Op, row.Object, row.Clients, row.beside[oursName].gbps, micros(row.P50), micros(row.P99),
+			beside.Cells(row.Ratio, func(name string, ratio float64) string {
+				return fmt.Sprintf("%.2f, %s µs, %.2f×", row.beside[name].gbps.Median, micros(row.beside[name].p50), ratio)
+			}), row.others)
+	}))
 }
 
 // micros has three digits or all of those before the point.
-func micros(v float64) string {
-	if v >= 100 {
-		return fmt.Sprintf("%.0f", v)
-	}
-	return fmt.Sprintf("%.3g", v)
-}
-
-// present lists the peers that at least one row was measured beside.
-func (r *Report) present() (names []string) {
-	for _, name := range PeerNames() {
-		if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Ratio[name] != nil }) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
+func micros(v float64) string { return bench.Digits(v, 3) }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"meridian/prove/bench"
 )
@@ -142,17 +141,13 @@ func (r *ScalingReport) WriteJSON(w io.Writer) error {
 // WriteText writes a table for people.
 func (r *ScalingReport) WriteText(w io.Writer) error {
 	o := &r.head.options
-	fmt.Fprintf(w, "%sputs within one host; v1: the owner is asked for room, v2: the producer has the arena mapped and takes it; GB/s (1e9 bytes), "+
-		"median of %d rounds of %s or %d objects; P50, P99: µs of one put; ×: v2's GB/s over v1's, round by round\n\n",
-		r.head.header(), o.Rounds, o.Total, mostOperations)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "OBJECT\tPAGE\tPRODUCERS\tOWNERS\tV1\tP50\tP99\tV2\tP50\tP99\t×")
-	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d", row.Object, row.Page, row.Producers, row.Owners)
-		for _, s := range []Speed{row.V1, row.V2} {
-			fmt.Fprintf(table, "\t%.2f\t%s\t%s", s.GBps, micros(s.P50), micros(s.P99))
-		}
-		fmt.Fprintf(table, "\t%.2f\n", row.Ratio)
-	}
-	return table.Flush()
+	note := fmt.Sprintf("puts within one host; v1: the owner is asked for room, v2: the producer has the arena mapped and takes it; GB/s (1e9 bytes), "+
+		"median of %d rounds of %s or %d objects; P50, P99: µs of one put; ×: v2's GB/s over v1's, round by round\n\n", o.Rounds, o.Total, mostOperations)
+	return bench.Write(w, r.head.Text(), note, bench.Table("OBJECT\tPAGE\tPRODUCERS\tOWNERS\tV1\tP50\tP99\tV2\tP50\tP99\t×", r.Rows, func(row *ScalingRow) string {
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%s\t%s\t%.2f", row.Object, row.Page, row.Producers, row.Owners, row.V1, row.V2, row.Ratio)
+	}))
+}
+
+func (s Speed) String() string {
+	return fmt.Sprintf("%.2f\t%s\t%s", s.GBps, micros(s.P50), micros(s.P99))
 }

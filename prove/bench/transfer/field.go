@@ -53,7 +53,7 @@ func (f *field) wanted(o Options, kind fabricKind, among []string) (names []stri
 		switch why := kind.unfit[name]; {
 		case must && !slices.Contains(o.Peers, name):
 		case why != "":
-			f.report.miss(bench.Absence{Peer: name, Fabric: kind.name, Why: why})
+			f.report.Miss(bench.Absence{Peer: name, Fabric: kind.name, Why: why})
 		default:
 			names = append(names, name)
 		}
@@ -82,7 +82,7 @@ func (f *field) openPeers(ctx context.Context, o Options, kind fabricKind) error
 		if must {
 			return fmt.Errorf("%w: %s", bench.ErrPeer, absence)
 		}
-		f.report.miss(*absence)
+		f.report.Miss(*absence)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (f *field) drop(p contender, err error) {
 			break
 		}
 	}
-	f.report.miss(bench.Absence{Peer: p.name(), Why: "it failed: " + err.Error()})
+	f.report.Miss(bench.Absence{Peer: p.name(), Why: "it failed: " + err.Error()})
 }
 
 func (f *field) pids() (all []int) {

@@ -3,9 +3,7 @@ package transfer
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/kv"
@@ -15,13 +13,10 @@ import (
 
 // HandOffReport is what a run of hand-offs found.
 type HandOffReport struct {
+	bench.Head
 	Rows []HandOffRow
-	// Others is how many cores were used by processes that are not part of the
-	// run, on average.
-	Others float64
 
 	options HandOffOptions
-	date    time.Time
 	small   []string // what was sized down, and to what
 }
 
@@ -62,7 +57,7 @@ type Shares struct {
 }
 
 func newHandOffReport(o HandOffOptions) *HandOffReport {
-	return &HandOffReport{Rows: []HandOffRow{}, options: o, date: time.Now()}
+	return &HandOffReport{Head: bench.NewHead(o.Version), Rows: []HandOffRow{}, options: o}
 }
 
 // row sums up what the rounds of a relay left.
@@ -128,21 +123,20 @@ func (r *HandOffReport) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *HandOffReport) WriteText(w io.Writer) error {
-	if _, err := io.WriteString(w, r.header()); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "FABRIC\tMODEL\tLAYERS\tTOKENS\tAT A TIME\tMB\tSECONDS\tHAND-OFF\tPLAIN\tONE BY ONE\tHANDSHAKE\tPLAN\tPREPARE\tDATA\tVERIFY\tAGREED, µs\tOTHERS")
-	for _, row := range r.Rows {
+	o := &r.options
+	head := r.Text(append([]string{fmt.Sprintf("from %s to %s; decode reads", o.From, o.To)}, r.small...)...)
+	note := fmt.Sprintf("GB/s (1e9 bytes), median [min–max] of %d rounds; ×: the hand-off's median over the other's; "+
+		"AGREED: handshake and plan, p50; OTHERS: cores used by others\n\n", o.Rounds)
+	columns := "FABRIC\tMODEL\tLAYERS\tTOKENS\tAT A TIME\tMB\tSECONDS\tHAND-OFF\tPLAIN\tONE BY ONE\tHANDSHAKE\tPLAN\tPREPARE\tDATA\tVERIFY\tAGREED, µs\tOTHERS"
+	return bench.Write(w, head, note, bench.Table(columns, r.Rows, func(row *HandOffRow) string {
 		alone := "–"
 		if row.OneByOne != nil {
 			alone = fmt.Sprintf("%s %.2f×", row.OneByOne, *row.RatioOneByOne)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%.1f\t%.4f\t%s\t%s %.2f×\t%s\t%s\t%.0f\t%.1f\n",
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.1f\t%.4f\t%s\t%s %.2f×\t%s\t%s\t%.0f\t%.1f",
 			row.Fabric, row.Model, row.Layers, row.Tokens, row.Concurrent, float64(row.Bytes)/1e6, row.Seconds, row.Figure,
 			row.Plain, row.RatioPlain, alone, row.Share, row.AgreedP50, row.others)
-	}
-	return table.Flush()
+	}))
 }
 
 func (s Shares) String() string {
@@ -151,19 +145,4 @@ func (s Shares) String() string {
 		cells = append(cells, fmt.Sprintf("%.1f%%", 100*share))
 	}
 	return strings.Join(cells, "\t")
-}
-
-func (r *HandOffReport) header() string {
-	var b strings.Builder
-	o := &r.options
-	fmt.Fprintf(&b, "meridian %s, %s, %s\n", o.Version, runtime.Version(), r.date.UTC().Format("2006-01-02 15:04 MST"))
-	fmt.Fprintf(&b, "%s\n", bench.Machine())
-	fmt.Fprintf(&b, "from %s to %s; decode reads\n", o.From, o.To)
-	for _, note := range r.small {
-		fmt.Fprintf(&b, "%s\n", note)
-	}
-	b.WriteString(bench.BesideOthers(r.Others))
-	fmt.Fprintf(&b, "GB/s (1e9 bytes), median [min–max] of %d rounds; ×: the hand-off's median over the other's; "+
-		"AGREED: handshake and plan, p50; OTHERS: cores used by others\n\n", o.Rounds)
-	return b.String()
 }

@@ -78,7 +78,7 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 		lanes = append(lanes, &lane{sprinter: m, pinned: o.Pin})
 	}
 	if child := f.ours[0].child; child == nil {
-		report.miss(bench.Absence{Peer: pingName, Fabric: fabricName, Why: twoProcesses})
+		report.Miss(bench.Absence{Peer: pingName, Fabric: fabricName, Why: twoProcesses})
 	} else {
 		ping, err := openPing(opening, child)
 		if err != nil {
@@ -113,7 +113,7 @@ func (f *field) openRival(ctx context.Context, o Options, kind fabricKind) *pyth
 			absence = bench.WhyNotPython(err, who.packages)
 		}
 		absence.Peer = name
-		f.report.miss(*absence)
+		f.report.Miss(*absence)
 	}
 	return nil
 }

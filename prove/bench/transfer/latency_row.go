@@ -2,8 +2,6 @@ package transfer
 
 import (
 	"fmt"
-	"io"
-	"text/tabwriter"
 
 	"meridian/prove/bench"
 )
@@ -18,8 +16,8 @@ type LatencyRow struct {
 	// Until is "done" at the poster, or "echo": the other side has answered.
 	Until string `json:"until"`
 	// P50 and P99 are in microseconds.
-	P50 Micros `json:"p50_us"`
-	P99 Micros `json:"p99_us"`
+	P50 bench.Score `json:"p50_us"`
+	P99 bench.Score `json:"p99_us"`
 	// Ratio50 and Ratio99 are Meridian's over this one's; nil for Meridian.
 	Ratio50 *float64 `json:"ratio_p50,omitempty"`
 	Ratio99 *float64 `json:"ratio_p99,omitempty"`
@@ -28,15 +26,6 @@ type LatencyRow struct {
 	PostingCores float64 `json:"posting_cores"`
 	ServingCores float64 `json:"serving_cores"`
 }
-
-// Micros is a time over several rounds, in microseconds.
-type Micros struct {
-	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-}
-
-func (m Micros) String() string { return bench.Figure(m).String() }
 
 // addLatency turns lanes into rows: each of Meridian's, and behind it the
 // others with their ratios to it.
@@ -62,21 +51,19 @@ func (l *lane) row(until string) LatencyRow {
 		times = l.echo
 	}
 	return LatencyRow{
-		Who: l.name(), Until: until, P50: Micros(bench.NewFigure(times[0])), P99: Micros(bench.NewFigure(times[1])),
+		Who: l.name(), Until: until, P50: bench.NewScore(times[0]), P99: bench.NewScore(times[1]),
 		PostingCores: bench.NewFigure(l.posting).Median, ServingCores: bench.NewFigure(l.serving).Median,
 	}
 }
 
-func (r *Report) writeLatency(w io.Writer) error {
-	fmt.Fprintf(w, "µs for a write of %d bytes with a notification, median [min–max] over %d rounds of %d; ×: Meridian's over the other's\n\n",
+func (r *Report) latencyTable() string {
+	note := fmt.Sprintf("µs for a write of %d bytes with a notification, median [min–max] over %d rounds of %d; ×: Meridian's over the other's\n\n",
 		smallBytes, r.options.Rounds, samples)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "FABRIC\tSUMS%s\tWHO\tUNTIL\tP50\t×\tP99\t×\tCORES, POSTING\tSERVING\n", r.protectCell("PROTECT"))
-	for _, row := range r.Latency {
-		fmt.Fprintf(table, "%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f\n", row.Fabric, row.Checksum, r.protectCell(row.Protect), row.Who, row.Until,
-			row.P50, times(row.Ratio50), row.P99, times(row.Ratio99), row.PostingCores, row.ServingCores)
-	}
-	return table.Flush()
+	head := "FABRIC\tSUMS" + r.protectCell("PROTECT") + "\tWHO\tUNTIL\tP50\t×\tP99\t×\tCORES, POSTING\tSERVING"
+	return note + bench.Table(head, r.Latency, func(row *LatencyRow) string {
+		return fmt.Sprintf("%s\t%s%s\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%.2f", row.Fabric, row.Checksum, r.protectCell(row.Protect), row.Who, row.Until,
+			row.P50.In(2), times(row.Ratio50), row.P99.In(2), times(row.Ratio99), row.PostingCores, row.ServingCores)
+	})
 }
 
 func times(ratio *float64) string {

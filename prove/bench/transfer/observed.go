@@ -29,7 +29,7 @@ func RunObserved(ctx context.Context, o HandOffOptions) (*ObservedReport, error)
 		return nil, err
 	}
 	o.fill()
-	report := &ObservedReport{Rows: []ObservedRow{}, options: o, date: time.Now()}
+	report := &ObservedReport{Head: bench.NewHead(o.Version), Rows: []ObservedRow{}, options: o}
 	if report.Scrape, err = measureScrape(ctx); err != nil {
 		return nil, err
 	}

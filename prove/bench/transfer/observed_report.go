@@ -6,19 +6,17 @@ import (
 	"io"
 	"math"
 	"slices"
-	"text/tabwriter"
-	"time"
 
 	"meridian/prove/bench"
 )
 
 // ObservedReport is what being watched costs.
 type ObservedReport struct {
+	bench.Head
 	Rows   []ObservedRow
 	Scrape Scrape
 
 	options HandOffOptions
-	date    time.Time
 }
 
 // ObservedRow is one line of the table.
@@ -109,22 +107,18 @@ func (r *ObservedReport) WriteJSON(w io.Writer) error {
 // WriteText writes a table for people, with what is needed to read it.
 func (r *ObservedReport) WriteText(w io.Writer) error {
 	o := &r.options
-	fmt.Fprint(w, bench.Heading(o.Version, r.date))
-	fmt.Fprintf(w, "from %s to %s; decode reads; agents with a directory, records and a gateway in both\n", o.From, o.To)
-	fmt.Fprintf(w, "WATCHED: the page open, 1 of %d hand-offs traced; UNWATCHED: neither\n", traceEvery)
-	fmt.Fprintf(w, "GB/s (1e9 bytes), median [min–max] of %d rounds of %v each, in turn; LEFT: watched over unwatched, round by round, "+
-		"the median and what holds it with 95 %%; CPU: seconds of agents and gateway for a GB, and their ratio like LEFT; OTHERS: cores used by others\n\n", o.Rounds, o.Round)
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "FABRIC\tMODEL\tLAYERS\tTOKENS\tAT A TIME\tMB\tWATCHED\tUNWATCHED\tLEFT\tCPU\tHAND-OFFS/S\tFRAMES\tSEEN\tSPAN BATCHES\tOTHERS")
-	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%s\t%s\t%d\t%d\t%d\t%.1f\t%s\t%s\t%s\t%.3f/%.3f %s\t%.0f\t%d\t%d\t%d\t%.1f\n",
+	head := r.Text(
+		fmt.Sprintf("from %s to %s; decode reads; agents with a directory, records and a gateway in both", o.From, o.To),
+		fmt.Sprintf("WATCHED: the page open, 1 of %d hand-offs traced; UNWATCHED: neither", traceEvery),
+		fmt.Sprintf("GB/s (1e9 bytes), median [min–max] of %d rounds of %v each, in turn; LEFT: watched over unwatched, round by round, "+
+			"the median and what holds it with 95 %%; CPU: seconds of agents and gateway for a GB, and their ratio like LEFT; OTHERS: cores used by others\n", o.Rounds, o.Round),
+	)
+	columns := "FABRIC\tMODEL\tLAYERS\tTOKENS\tAT A TIME\tMB\tWATCHED\tUNWATCHED\tLEFT\tCPU\tHAND-OFFS/S\tFRAMES\tSEEN\tSPAN BATCHES\tOTHERS"
+	table := bench.Table(columns, r.Rows, func(row *ObservedRow) string {
+		return fmt.Sprintf("%s\t%s\t%d\t%d\t%d\t%.1f\t%s\t%s\t%s\t%.3f/%.3f %s\t%.0f\t%d\t%d\t%d\t%.1f",
 			row.Fabric, row.Model, row.Layers, row.Tokens, row.Concurrent, float64(row.Bytes)/1e6, row.Watched, row.Unwatched, row.Ratio,
 			row.WatchedCPU, row.UnwatchedCPU, row.CPURatio, row.PerSecond, row.Seen.Frames, row.Seen.HandOffs, row.Seen.Batches, row.others)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\na scrape of %d series (%.1f KB), p50 and p99 of %d: %.1f ms, %.1f ms; CPU: %.1f ms each\n",
-		r.Scrape.Series, float64(r.Scrape.Bytes)/1e3, r.Scrape.Scrapes, r.Scrape.P50Ms, r.Scrape.P99Ms, r.Scrape.CPUMs)
-	return err
+	})
+	return bench.Write(w, head, table, fmt.Sprintf("\na scrape of %d series (%.1f KB), p50 and p99 of %d: %.1f ms, %.1f ms; CPU: %.1f ms each\n",
+		r.Scrape.Series, float64(r.Scrape.Bytes)/1e3, r.Scrape.Scrapes, r.Scrape.P50Ms, r.Scrape.P99Ms, r.Scrape.CPUMs))
 }

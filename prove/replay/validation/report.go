@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
-	"time"
 
 	"meridian/prove/bench"
 	"meridian/prove/replay"
@@ -15,6 +13,7 @@ import (
 
 // Report is what was predicted beside what was measured.
 type Report struct {
+	bench.Head
 	Rows []Row
 	// MedianError is of the rows: half are at most so far off, in parts.
 	MedianError float64
@@ -25,12 +24,8 @@ type Report struct {
 	FitError float64
 	// Capacity is how many requests a second load 1 is.
 	Capacity float64
-	// Others is how many cores were used by processes that are not part of the
-	// run, on average.
-	Others float64
 
 	options Options
-	date    time.Time
 }
 
 // Row is one figure at one load.
@@ -76,27 +71,14 @@ func (r *Report) WriteJSON(w io.Writer) error {
 
 // WriteText writes a table for people, with what is needed to read it.
 func (r *Report) WriteText(w io.Writer) error {
-	var b strings.Builder
 	o, p := &r.options, &r.Profile
-	b.WriteString(bench.Heading(o.Version, r.date))
-	b.WriteString(bench.BesideOthers(r.Others))
-	fmt.Fprintf(&b, "the reference engine, model %s, at most %d answers and %d tokens a step; load 1 is %.2f requests a second\n",
-		o.Model, o.MaxRunning, o.StepTokens, r.Capacity)
 	last := p.Dense[len(p.Dense)-1]
-	fmt.Fprintf(&b, "profile of %d steps, half of them within %.1f %%: %.0f ns a step, %.0f a sequence, %.0f for %d tokens, %.3g a token of context, %.3g a pair\n\n",
-		r.Steps, 100*r.FitError, p.StepNs, p.SequenceNs, last.Ns, last.Tokens, p.ContextNs, p.PairNs)
-	if _, err := io.WriteString(w, b.String()); err != nil {
-		return err
-	}
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "LOAD\tMETRIC\tUNIT\tPREDICTED\tMEASURED\tERROR")
-	for _, row := range r.Rows {
-		fmt.Fprintf(table, "%g\t%s\t%s\t%.4g\t%.4g\t%+.1f %%\n",
+	note := fmt.Sprintf("the reference engine, model %s, at most %d answers and %d tokens a step; load 1 is %.2f requests a second\n"+
+		"profile of %d steps, half of them within %.1f %%: %.0f ns a step, %.0f a sequence, %.0f for %d tokens, %.3g a token of context, %.3g a pair\n\n",
+		o.Model, o.MaxRunning, o.StepTokens, r.Capacity, r.Steps, 100*r.FitError, p.StepNs, p.SequenceNs, last.Ns, last.Tokens, p.ContextNs, p.PairNs)
+	table := bench.Table("LOAD\tMETRIC\tUNIT\tPREDICTED\tMEASURED\tERROR", r.Rows, func(row *Row) string {
+		return fmt.Sprintf("%g\t%s\t%s\t%.4g\t%.4g\t%+.1f %%",
 			row.Load, strings.TrimSpace(row.Metric+" "+row.Quantile), row.Unit, row.Predicted, row.Measured, 100*row.Error)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(w, "\nmedian error %.1f %%\n", 100*r.MedianError)
-	return err
+	})
+	return bench.Write(w, r.Text(), note, table, fmt.Sprintf("\nmedian error %.1f %%\n", 100*r.MedianError))
 }

@@ -92,7 +92,7 @@ func (r *recorder) keep(keeps bool) {
 
 func measure(ctx context.Context, o Options, e *engine.Engine, rec *recorder, blocks int32) (*Report, error) {
 	meter := bench.StartMeter(nil)
-	r := &Report{Rows: []Row{}, options: o, date: time.Now()}
+	r := &Report{Head: bench.NewHead(o.Version), Rows: []Row{}, options: o}
 	p, err := profile(ctx, o, e, rec)
 	if err != nil {
 		return nil, err
