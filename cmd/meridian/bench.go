@@ -66,22 +66,32 @@ func (c *benchTransfer) Help() string {
 }
 
 func (c *benchTransfer) Run(std *stdio) error {
-	self, err := os.Executable()
+	serve, err := ourselves("bench", "__serve")
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	report, err := transfer.Run(ctx, transfer.Options{
+	return measure(std, "bench transfer", transfer.Run, transfer.Options{
 		Fabrics: c.Fabric, Ops: c.Op, Blocks: c.Block, Total: c.Total, Layouts: c.Layout, Checksums: c.Checksum, Protect: c.Protect,
 		Streams: c.Streams, Rounds: c.Rounds, Peers: c.Peers, Dir: c.Dir, PeersDir: c.PeersDir, Pin: c.Pin, Latency: c.Latency,
-		CPUProfile: c.CPUProfile, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
-		Progress: progressOn(std.err),
-	})
-	if err := measured(ctx, std, err, "bench transfer"); err != nil {
+		CPUProfile: c.CPUProfile, ServeCommand: serve, Version: thisBuild().Version, Progress: progressOn(std.err),
+	}, c.JSON)
+}
+
+// ourselves is a command of this program.
+func ourselves(words ...string) ([]string, error) {
+	self, err := os.Executable()
+	return append([]string{self}, words...), err
+}
+
+// measure measures until it is done or interrupted, and prints what came out.
+func measure[O any, F findings](std *stdio, command string, run func(context.Context, O) (F, error), options O, file rowsFile) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	found, err := run(ctx, options)
+	if err := measured(ctx, std, err, command); err != nil {
 		return err
 	}
-	return printReport(std, report, c.JSON)
+	return printReport(std, found, file)
 }
 
 // measured ends the line of progress and says why a run failed.
@@ -158,27 +168,23 @@ func (c *benchHandoff) Help() string {
 }
 
 func (c *benchHandoff) Run(std *stdio) error {
-	self, err := os.Executable()
+	serve, err := ourselves("bench", "__serve")
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	options := transfer.HandOffOptions{
-		Fabrics: c.Fabric, Models: c.Model, Tokens: c.Tokens, From: c.From, To: c.To, Concurrent: c.Concurrent, Memory: c.Memory,
-		Streams: c.Streams, Rounds: c.Rounds, Dir: c.Dir, ServeCommand: []string{self, "bench", "__serve"}, Version: thisBuild().Version,
-		Progress: progressOn(std.err), Round: c.Round,
+	run := func(ctx context.Context, o transfer.HandOffOptions) (findings, error) {
+		return transfer.RunHandOff(ctx, o)
 	}
-	var found findings
 	if c.Observed {
-		found, err = transfer.RunObserved(ctx, options)
-	} else {
-		found, err = transfer.RunHandOff(ctx, options)
+		run = func(ctx context.Context, o transfer.HandOffOptions) (findings, error) {
+			return transfer.RunObserved(ctx, o)
+		}
 	}
-	if err := measured(ctx, std, err, "bench handoff"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
+	return measure(std, "bench handoff", run, transfer.HandOffOptions{
+		Fabrics: c.Fabric, Models: c.Model, Tokens: c.Tokens, From: c.From, To: c.To, Concurrent: c.Concurrent, Memory: c.Memory,
+		Streams: c.Streams, Rounds: c.Rounds, Dir: c.Dir, ServeCommand: serve, Version: thisBuild().Version,
+		Progress: progressOn(std.err), Round: c.Round,
+	}, c.JSON)
 }
 
 // progressOn shows where a run is: on a terminal in one line that is written

@@ -1,11 +1,6 @@
 package main
 
 import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-
 	"meridian/prove/bench"
 	cachebench "meridian/prove/bench/cache"
 )
@@ -37,14 +32,8 @@ func (c *benchCache) Help() string {
 }
 
 func (c *benchCache) Run(std *stdio) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	found, err := cachebench.Run(ctx, cachebench.Options{
+	return measure(std, "bench cache", cachebench.Run, cachebench.Options{
 		Parts: c.Part, Trace: c.Trace, Requests: c.Requests, Model: c.Model, Memory: c.Memory, Tokens: c.Tokens, Prompts: c.Prompts, Objects: c.Object, Total: c.Total,
 		Rounds: c.Rounds, Dir: c.Dir, PeersDir: c.PeersDir, Venv: c.Venv, Version: thisBuild().Version, Progress: progressOn(std.err),
-	})
-	if err := measured(ctx, std, err, "bench cache"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
+	}, c.JSON)
 }

@@ -1,19 +1,10 @@
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-
-	"meridian/prove/bench/serving"
-)
+import "meridian/prove/bench/serving"
 
 type benchGateway struct {
-	Clients []int    `default:"1,64" placeholder:"N" help:"Clients that ask at a time, each one request after the other; default ${default}."`
-	Seconds float64  `default:"1" placeholder:"S" help:"How long one side of one round lasts; default ${default}."`
-	Rounds  int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	JSON    rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	serving.GatewayOptions
+	JSON rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchGateway) Help() string {
@@ -23,17 +14,10 @@ func (c *benchGateway) Help() string {
 }
 
 func (c *benchGateway) Run(std *stdio) error {
-	self, err := os.Executable()
-	if err != nil {
+	var err error
+	if c.Command, err = ourselves("gateway"); err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	found, err := serving.RunGateway(ctx, serving.GatewayOptions{
-		Clients: c.Clients, Seconds: c.Seconds, Rounds: c.Rounds, Command: []string{self, "gateway"}, Version: thisBuild().Version, Progress: progressOn(std.err),
-	})
-	if err := measured(ctx, std, err, "bench gateway"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
+	c.Version, c.Progress = thisBuild().Version, progressOn(std.err)
+	return measure(std, "bench gateway", serving.RunGateway, c.GatewayOptions, c.JSON)
 }

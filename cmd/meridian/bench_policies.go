@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"meridian/decide/policy"
 	"meridian/prove/bench"
@@ -12,16 +9,8 @@ import (
 )
 
 type benchPolicies struct {
-	Model      string   `enum:"tiny,small" default:"small" placeholder:"MODEL" help:"Which of the models that reference engines bring along: tiny or small; default ${default}."`
-	Policy     []string `placeholder:"NAME" help:"Policies to measure beside stock (default: all)."`
-	Requests   int      `default:"48" placeholder:"N" help:"Requests of a round; every other one thinks long; default ${default}."`
-	Thought    int      `default:"192" placeholder:"N" help:"Tokens of the longest thought; default ${default}."`
-	Load       float64  `default:"1" placeholder:"X" help:"How fast requests come, as a share of what the cell of stock can do; default ${default}."`
-	Blocks     int      `default:"64" placeholder:"N" help:"Blocks of 16 tokens that each engine has; default ${default}."`
-	MaxRunning int      `default:"16" placeholder:"N" help:"Answers that each engine computes at a time; default ${default}."`
-	Rounds     int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	Seed       uint64   `default:"1" placeholder:"N" help:"What requests and their arrivals are drawn from; default ${default}."`
-	JSON       rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	serving.PoliciesOptions
+	JSON rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchPolicies) Help() string {
@@ -31,21 +20,14 @@ func (c *benchPolicies) Help() string {
 }
 
 func (c *benchPolicies) Run(std *stdio) error {
-	policies := policy.Names()
-	if len(c.Policy) > 0 {
-		if err := bench.Known("policy", c.Policy, policies); err != nil {
-			return measured(context.Background(), std, err, "bench policies")
+	if len(c.Policies) == 0 {
+		c.Policies = policy.Names()
+	}
+	c.Version, c.Progress = thisBuild().Version, progressOn(std.err)
+	return measure(std, "bench policies", func(ctx context.Context, o serving.PoliciesOptions) (*serving.PoliciesReport, error) {
+		if err := bench.Known("policy", o.Policies, policy.Names()); err != nil {
+			return nil, err
 		}
-		policies = c.Policy
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	found, err := serving.RunPolicies(ctx, serving.PoliciesOptions{
-		Model: c.Model, Policies: policies, Requests: c.Requests, Thought: c.Thought, Load: c.Load, Blocks: c.Blocks, MaxRunning: c.MaxRunning,
-		Rounds: c.Rounds, Seed: c.Seed, Version: thisBuild().Version, Progress: progressOn(std.err),
-	})
-	if err := measured(ctx, std, err, "bench policies"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
+		return serving.RunPolicies(ctx, o)
+	}, c.PoliciesOptions, c.JSON)
 }

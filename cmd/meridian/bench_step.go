@@ -1,11 +1,6 @@
 package main
 
 import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-
 	"meridian/prove/bench"
 	"meridian/prove/bench/serving"
 )
@@ -24,14 +19,6 @@ func (c *benchStep) Help() string {
 }
 
 func (c *benchStep) Run(std *stdio) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	found, err := serving.RunStep(ctx, serving.StepOptions{
-		Options:  bench.Options{Rounds: c.Rounds, Version: thisBuild().Version, Progress: progressOn(std.err)},
-		Requests: c.Requests, Steps: c.Steps, Python: c.Python,
-	})
-	if err := measured(ctx, std, err, "bench step"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
+	o := bench.Options{Rounds: c.Rounds, Version: thisBuild().Version, Progress: progressOn(std.err)}
+	return measure(std, "bench step", serving.RunStep, serving.StepOptions{Options: o, Requests: c.Requests, Steps: c.Steps, Python: c.Python}, c.JSON)
 }

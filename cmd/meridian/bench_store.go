@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"meridian/prove/bench"
 	storebench "meridian/prove/bench/store"
@@ -35,25 +33,18 @@ func (c *benchStore) Help() string {
 }
 
 func (c *benchStore) Run(std *stdio) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	found, err := c.measure(ctx, std)
-	if err := measured(ctx, std, err, "bench store"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
-}
-
-func (c *benchStore) measure(ctx context.Context, std *stdio) (findings, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	o := storebench.Options{
+	return measure(std, "bench store", c.measure, storebench.Options{
 		Objects: c.Object, Ops: c.Op, Clients: c.Clients, Where: c.Where, Total: c.Total, Rounds: c.Rounds, Peers: c.Peers, PeersDir: c.PeersDir,
 		Dir: c.Dir, ServeCommand: []string{self, "bench", "__serve"}, OwnCommand: []string{self, "bench", "__own"},
 		Version: thisBuild().Version, Progress: progressOn(std.err),
-	}
+	}, c.JSON)
+}
+
+func (c *benchStore) measure(ctx context.Context, o storebench.Options) (findings, error) {
 	switch c.Table {
 	case "parts":
 		return storebench.RunParts(ctx, storebench.PartsOptions{

@@ -2,23 +2,15 @@ package main
 
 import (
 	"context"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"meridian/prove/bench/serving"
 	"meridian/run/cell"
 )
 
 type benchVLLM struct {
-	Venv     string   `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
-	Model    string   `default:"tiny" placeholder:"MODEL" help:"Whose cache the model has, by name or as a shape in fp32, e.g. layers=4,kv_heads=8,head_dim=128,dtype=fp32; weights are random; default ${default}."`
-	Tokens   []int    `default:"128,512,900" placeholder:"N" help:"How long prompts are; default ${default}."`
-	Requests int      `default:"8" placeholder:"N" help:"Prompts that each route answers in a round, one after the other; default ${default}."`
-	Rounds   int      `default:"5" placeholder:"N" help:"Rounds; default ${default}."`
-	Peers    []string `default:"auto" placeholder:"NAME" help:"Connectors of vLLM to measure beside: auto for all that work here, none, or some of ${vllm_peers}; default ${default}."`
-	PeersDir string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL; default ${default}."`
-	JSON     rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Venv string `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
+	serving.VLLMOptions
+	JSON rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchVLLM) Help() string {
@@ -28,18 +20,11 @@ func (c *benchVLLM) Help() string {
 }
 
 func (c *benchVLLM) Run(std *stdio) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	v, err := cell.FindVLLM(ctx, c.Venv)
-	if err != nil {
-		return err
-	}
-	found, err := serving.RunVLLM(ctx, serving.VLLMOptions{
-		VLLM: v, Shape: c.Model, Tokens: c.Tokens, Requests: c.Requests, Rounds: c.Rounds, Peers: c.Peers, PeersDir: c.PeersDir,
-		Version: thisBuild().Version, Progress: progressOn(std.err),
-	})
-	if err := measured(ctx, std, err, "bench vllm"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
+	c.Version, c.Progress = thisBuild().Version, progressOn(std.err)
+	return measure(std, "bench vllm", func(ctx context.Context, o serving.VLLMOptions) (_ *serving.VLLMReport, err error) {
+		if o.VLLM, err = cell.FindVLLM(ctx, c.Venv); err != nil {
+			return nil, err
+		}
+		return serving.RunVLLM(ctx, o)
+	}, c.VLLMOptions, c.JSON)
 }

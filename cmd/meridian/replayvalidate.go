@@ -1,13 +1,6 @@
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-
-	"meridian/prove/replay/validation"
-)
+import "meridian/prove/replay/validation"
 
 type replayValidate struct {
 	Model      string    `enum:"tiny,small" default:"small" help:"Model of the reference engine: tiny or small; default ${default}."`
@@ -26,14 +19,8 @@ func (c *replayValidate) Help() string {
 }
 
 func (c *replayValidate) Run(std *stdio) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	found, err := validation.Run(ctx, validation.Options{
+	return measure(std, "replay validate", validation.Run, validation.Options{
 		Model: c.Model, Loads: c.Load, Seconds: c.Seconds, MaxRunning: c.MaxRunning, StepTokens: c.StepTokens, Seed: c.Seed,
 		Version: thisBuild().Version, Progress: progressOn(std.err),
-	})
-	if err := measured(ctx, std, err, "replay validate"); err != nil {
-		return err
-	}
-	return printReport(std, found, c.JSON)
+	}, c.JSON)
 }

@@ -24,17 +24,15 @@ import (
 
 // Options says what is measured.
 type Options struct {
-	Blocks []bench.Size
-	// Total is what one round moves, and less over tcp.
-	Total  bench.Size
-	Rounds int
+	Blocks []bench.Size `name:"block" default:"4KiB,16KiB,64KiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
+	Total  bench.Size   `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."` // and less over tcp
+	Rounds int          `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	// Python needs torch and nixl; empty: nothing is measured beside.
+	Python string `default:"python3" placeholder:"PYTHON" help:"A Python with torch and nixl, to be measured beside; '' for none. Default ${default}."`
 	// ServeCommand starts the serving process.
-	ServeCommand []string
-	// Python runs what is measured beside it, which needs torch and nixl there; empty is
-	// nobody.
-	Python   string
-	Version  string
-	Progress func(bench.Progress)
+	ServeCommand []string             `kong:"-"`
+	Version      string               `kong:"-"`
+	Progress     func(bench.Progress) `kong:"-"`
 
 	// near and far stand in for the GPUs of two processes, in tests, and torchDevice for
 	// torch's; the others make tests short.

@@ -22,22 +22,21 @@ import (
 
 // ForcingOptions says how to measure what ending thoughts saves, on scripted entropies.
 type ForcingOptions struct {
-	// Thought is how long thoughts are that nothing ends, Answer what follows, in tokens.
-	Thought, Answer int
-	// Settles and Strays are after how many tokens a thought's answer settles, and after how
-	// many it loses its way; Caps are the longest thoughts that requests allow: rows for each.
-	Settles, Strays, Caps []int
-	// Requests is how many each row has, at a time.
-	Requests int
-	// Alpha, Interval and MinThink are entropy.ema_alpha, entropy.eat_probe_interval_tokens
-	// and scheduler.min_think_tokens of the governor.
-	Alpha              float64
-	Interval, MinThink int
+	Thought int `default:"1800" placeholder:"N" help:"Tokens of a thought that nothing ends; default ${default}."`
+	Answer  int `default:"32" placeholder:"N" help:"Tokens of the answer behind it; default ${default}."`
+	// Settles, Strays and Caps have a row each.
+	Settles  []int   `default:"200,800" placeholder:"N" help:"Tokens after which the answer settles, for the signal converged; default ${default}."`
+	Strays   []int   `default:"1400" placeholder:"N" help:"Tokens after which a thought loses its way, for the signal overthinking, which a governor tells by the last 512 tokens, at three times the mean of all; default ${default}."`
+	Caps     []int   `name:"cap" default:"256" placeholder:"N" help:"The longest thought that a request allows, max_think_tokens; default ${default}."`
+	Requests int     `default:"4" placeholder:"N" help:"Requests of a row, at a time; default ${default}."`
+	Alpha    float64 `default:"0.2" placeholder:"X" help:"entropy.ema_alpha; default ${default}: with 0.05, the configuration's, a built-in model's context is too short for 80 looks."`
+	Interval int     `default:"8" placeholder:"N" help:"entropy.eat_probe_interval_tokens, twice the tokens of a paragraph; default ${default}."`
+	MinThink int     `default:"128" placeholder:"N" help:"scheduler.min_think_tokens; default ${default}."`
 	// Program is Meridian; empty means this program.
-	Program string
-	Version string
+	Program string `kong:"-"`
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 // forcingPrompt keeps prompts short, and maxForcing all of a request within the context

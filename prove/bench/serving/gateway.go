@@ -17,16 +17,14 @@ import (
 
 // GatewayOptions says how to measure a gateway.
 type GatewayOptions struct {
-	// Clients is how many ask at a time, each one request after the other.
-	Clients []int
-	// Seconds is how long one side of one round lasts.
-	Seconds float64
-	Rounds  int
+	Clients []int   `default:"1,64" placeholder:"N" help:"Clients that ask at a time, each one request after the other; default ${default}."`
+	Seconds float64 `default:"1" placeholder:"S" help:"How long one side of one round lasts; default ${default}."`
+	Rounds  int     `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
 	// Command runs a gateway; flags are added to it.
-	Command []string
-	Version string
+	Command []string `kong:"-"`
+	Version string   `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 // maxClients is how many clients a row may have.

@@ -22,18 +22,16 @@ import (
 // MovesOptions says how to measure what a client notices of an answer that goes on at another
 // engine.
 type MovesOptions struct {
-	// Model is one that reference engines bring along.
-	Model string
-	// Prompts are how long prompts are, in tokens, a row for each; Answer is how long the
-	// answer is, which goes elsewhere in its middle.
-	Prompts []int
-	Answer  int
-	Rounds  int
+	Model string `enum:"tiny,small" default:"small" placeholder:"MODEL" help:"Which of the models that reference engines bring along: tiny or small; default ${default}."`
+	// Prompts have a row each; an answer goes elsewhere in its middle.
+	Prompts []int `name:"prompt" default:"256,1024" placeholder:"N" help:"Tokens of the prompt; default ${default}."`
+	Answer  int   `default:"64" placeholder:"N" help:"Tokens of the answer; default ${default}."`
+	Rounds  int   `default:"20" placeholder:"N" help:"Answers that each figure is of; default ${default}."`
 	// Program is Meridian; empty means this program.
-	Program string
-	Version string
+	Program string `kong:"-"`
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 // maxMoveTokens keeps prompt and answer within the context of the built-in models.

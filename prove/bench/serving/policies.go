@@ -16,26 +16,21 @@ import (
 
 // PoliciesOptions says how to measure what scheduling policies do to a mixed load.
 type PoliciesOptions struct {
-	// Model is one that reference engines bring along.
-	Model string
-	// Policies are what is measured, as scheduler.policy has them; PolicyBaseline is always
-	// among them.
-	Policies []string
-	// Requests is how many a round has; every other one thinks long, half of Thought to
-	// Thought tokens.
-	Requests, Thought int
-	// Load is how many tokens a second are asked for, as a share of what the baseline's cell
-	// computes when all come at once.
-	Load float64
-	// Blocks of 16 tokens and MaxRunning answers at a time are what each engine has.
-	Blocks, MaxRunning int
-	Rounds             int
-	Seed               uint64
+	Model string `enum:"tiny,small" default:"small" placeholder:"MODEL" help:"Which of the models that reference engines bring along: tiny or small; default ${default}."`
+	// Policies are measured beside PolicyBaseline, which is always among them.
+	Policies   []string `name:"policy" placeholder:"NAME" help:"Policies to measure beside stock (default: all)."`
+	Requests   int      `default:"48" placeholder:"N" help:"Requests of a round; every other one thinks long; default ${default}."`
+	Thought    int      `default:"192" placeholder:"N" help:"Tokens of the longest thought; default ${default}."` // the shortest of those has half
+	Load       float64  `default:"1" placeholder:"X" help:"How fast requests come, as a share of what the cell of stock can do; default ${default}."`
+	Blocks     int      `default:"64" placeholder:"N" help:"Blocks of 16 tokens that each engine has; default ${default}."`
+	MaxRunning int      `default:"16" placeholder:"N" help:"Answers that each engine computes at a time; default ${default}."`
+	Rounds     int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Seed       uint64   `default:"1" placeholder:"N" help:"What requests and their arrivals are drawn from; default ${default}."`
 	// Program is Meridian; empty means this program.
-	Program string
-	Version string
+	Program string `kong:"-"`
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 // PolicyBaseline is the policy that the others are measured beside.

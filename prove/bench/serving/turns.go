@@ -23,18 +23,18 @@ import (
 
 // TurnsOptions says how to measure second turns of chats with a model that thinks.
 type TurnsOptions struct {
-	// Model is one that reference engines bring along; what they think is scripted.
-	Model string
-	// Question, Thought are how long a user's first question and the thought about it
-	// are, in tokens; Answers how long the answer to it is, a row for each.
-	Question, Thought int
-	Answers           []int
-	Rounds            int
+	// Model thinks by script.
+	Model    string `enum:"tiny,small" default:"small" placeholder:"MODEL" help:"Which of the models that reference engines bring along: tiny or small; default ${default}."`
+	Question int    `default:"256" placeholder:"N" help:"Tokens of a user's first question; default ${default}."`
+	Thought  int    `default:"64" placeholder:"N" help:"Tokens of the thought about it; default ${default}."`
+	// Answers have a row each.
+	Answers []int `name:"answer" default:"64,128" placeholder:"N" help:"Tokens of the answer; default ${default}."`
+	Rounds  int   `default:"5" placeholder:"N" help:"Chats that each figure is the median of; default ${default}."`
 	// Program is Meridian; empty means this program.
-	Program string
-	Version string
+	Program string `kong:"-"`
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 // maxTurnTokens keeps both turns within the context of the built-in models: text that

@@ -18,26 +18,21 @@ import (
 
 // VLLMOptions says how to measure hand-offs between servers of vLLM.
 type VLLMOptions struct {
-	VLLM *cell.VLLM
+	VLLM *cell.VLLM `kong:"-"`
 	// Shape is of the model's cache, as kv.ParseGeometry takes it; a model with
 	// such a cache and random weights is made.
-	Shape string
-	// Tokens is how long prompts are, a row for each.
-	Tokens []int
-	// Requests is how many prompts one route answers in one round, one after the
-	// other.
-	Requests int
-	Rounds   int
-	// Peers are connectors to measure beside, by name; "auto" means all that
-	// work here.
-	Peers []string
-	// PeersDir is where `make peers` put NIXL.
-	PeersDir string
+	Shape string `name:"model" default:"tiny" placeholder:"MODEL" help:"Whose cache the model has, by name or as a shape in fp32, e.g. layers=4,kv_heads=8,head_dim=128,dtype=fp32; weights are random; default ${default}."`
+	// Tokens have a row each.
+	Tokens   []int    `default:"128,512,900" placeholder:"N" help:"How long prompts are; default ${default}."`
+	Requests int      `default:"8" placeholder:"N" help:"Prompts that each route answers in a round, one after the other; default ${default}."`
+	Rounds   int      `default:"5" placeholder:"N" help:"Rounds; default ${default}."`
+	Peers    []string `default:"auto" placeholder:"NAME" help:"Connectors of vLLM to measure beside: auto for all that work here, none, or some of ${vllm_peers}; default ${default}."`
+	PeersDir string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL; default ${default}."`
 	// Program is Meridian; empty means this program.
-	Program string
-	Version string
+	Program string `kong:"-"`
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 	// scratch is where files are put: in memory, because the shared files of
 	// ExampleConnector are not to wait for a disk. Tests look into their own.
 	scratch string
