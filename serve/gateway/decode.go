@@ -39,6 +39,17 @@ func notJSON(e *engine) *trouble {
 	return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s answered with what is no JSON object", e.id())}
 }
 
+// decoded is a decode leg from what was asked to how it ended.
+type decoded struct {
+	step
+	by      *engine
+	leg     decodeLeg
+	record  ledger.Leg
+	took    time.Duration
+	report  *openai.Report
+	trouble *trouble
+}
+
 // decode sends a decode leg and brings its answer to the client.
 func (x *exchange) decode(s step) step {
 	e := x.g.roster.get(s.engine)
@@ -46,90 +57,110 @@ func (x *exchange) decode(s step) step {
 		return x.flow.decodeFailed(trouble{kind: lost, engine: s.engine, fault: openai.Unavailable("the engine is gone")})
 	}
 	about := e.about.Load()
-	d := decodeLeg{traced: x.trace.leg(), mode: s.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
-	record := ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id, Span: spanOf(d.traced)}
-	if run := x.promised; run != nil && s.ticket && e.home.Load() == nil {
+	d := decoded{step: s, by: e}
+	if instead := x.askDecode(&d, about); instead != nil {
+		return *instead
+	}
+	leave := x.mayLeave(e, about, &d.leg)
+	before := x.answer.tokens
+	x.asked = time.Now()
+	d.report, d.trouble = x.decodeLeg(e, about, d.leg)
+	d.took = time.Since(x.asked)
+	leave()
+	d.record.Tokens = x.answer.tokens - before
+	return x.endDecode(&d)
+}
+
+// askDecode says what a decode leg asks for. It returns what to do instead, where the leg
+// needs a ticket and there is none.
+func (x *exchange) askDecode(d *decoded, about *about) *step {
+	d.leg = decodeLeg{traced: x.trace.leg(), mode: d.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
+	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id, Span: spanOf(d.leg.traced)}
+	if run := x.promised; run != nil && d.ticket && d.by.home.Load() == nil {
 		x.promised = nil
 		if next := x.endPrefill(run); !next.ticket {
-			return next // it takes no promises, and there is no ticket
+			return &next // it takes no promises, and there is no ticket
 		}
 	}
-	if s.ticket {
-		d.transfer, d.params, d.promised = x.transfer, x.params, x.promised
-		record.Transfer = x.transfer.String()
+	if d.ticket {
+		d.leg.transfer, d.leg.params, d.leg.promised = x.transfer, x.params, x.promised
+		d.record.Transfer = x.transfer.String()
 	} else if x.dropPromised(otherLegFailed); !x.flow.ticket { // else it is kept until this engine has begun
 		x.giveBack()
 		x.params = nil
 	}
 	switch {
-	case s.moved:
-		record.Kind = ledger.MoveLeg
+	case d.moved:
+		d.record.Kind = ledger.MoveLeg
 		x.movesTo(about)
-	case s.resume != resumeNever:
-		record.Kind = ledger.ResumeLeg
+	case d.resume != resumeNever:
+		d.record.Kind = ledger.ResumeLeg
 	}
 	if !x.flow.begun {
 		mode, _ := x.mode(about)
 		x.answer = answer{kind: about.kind, tells: mode != resumeNever}
 	}
-	d.tells = x.answer.tells
-	leave := x.mayLeave(e, about, &d)
-	before, began := x.answer.tokens, time.Now()
-	x.asked = began
-	report, trouble := x.decodeLeg(e, about, d)
-	took := time.Since(began)
-	leave()
-	full := trouble != nil && trouble.kind == busy
+	d.leg.tells = x.answer.tells
+	return nil
+}
+
+// endDecode takes in how a decode leg ended.
+func (x *exchange) endDecode(d *decoded) step {
+	full := d.trouble != nil && d.trouble.kind == busy
 	if full {
-		x.g.roster.refused(e, trouble.fault.RetryAfter)
+		x.g.roster.refused(d.by, d.trouble.fault.RetryAfter)
 	}
-	if s.ticket && (trouble == nil || trouble.reached && trouble.kind != refused) {
+	if d.ticket && (d.trouble == nil || d.trouble.reached && d.trouble.kind != refused) {
 		x.taken = true
 	}
-	record.Tokens = x.answer.tokens - before
-	x.judge(e, &record, s.ticket, report)
+	x.judge(d.by, &d.record, d.ticket, d.report)
 	switch {
 	case full: // it is still on its way
-	case s.moved:
-		x.landed(report)
-	case s.resume != resumeNever:
+	case d.moved:
+		x.landed(d.report)
+	case d.resume != resumeNever:
 		x.rec.Resumed++
 	}
-	if trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.flow.begun {
+	if d.trouble != nil && d.leg.promised.failed() && x.ctx.Err() == nil && !x.flow.begun {
 		x.promised = nil
 		x.g.count.broken.Add(1)
-		next := x.endPrefill(d.promised)
-		trouble.giveUp(otherLegFailed)
-		x.note(record, began, took, trouble)
+		next := x.endPrefill(d.leg.promised)
+		d.trouble.giveUp(otherLegFailed)
+		x.note(d.record, x.asked, d.took, d.trouble)
 		return next
 	}
-	if trouble == nil {
+	if d.trouble == nil {
 		x.joinPromised()
 	}
-	x.note(record, began, took, trouble)
-	if trouble != nil {
-		x.g.prober.hurry()
-		next := x.flow.decodeFailed(*trouble)
-		if s.ticket {
-			x.countFallBack(next)
-		}
-		if !x.flow.ticket {
-			x.dropPromised(otherLegFailed)
-		}
-		return next
+	x.note(d.record, x.asked, d.took, d.trouble)
+	if d.trouble != nil {
+		return x.afterFailure(d)
 	}
-	e.served.Add(1)
-	x.kept = x.kept || e.shares()
-	if had, told := e.spared(report, &x.answer.usage); !s.ticket && s.resume == resumeNever {
-		x.looked(e, report, had, told)
+	d.by.served.Add(1)
+	x.kept = x.kept || d.by.shares()
+	if had, told := d.by.spared(d.report, &x.answer.usage); !d.ticket && d.resume == resumeNever {
+		x.looked(d.by, d.report, had, told)
 	}
-	if s.resume != resumeNever && !s.moved {
+	if d.resume != resumeNever && !d.moved {
 		x.g.count.resumed.Add(1)
 	}
 	if x.left != nil {
-		return x.goElsewhere(e)
+		return x.goElsewhere(d.by)
 	}
 	return x.flow.finished()
+}
+
+// afterFailure is what to do after a decode leg that failed.
+func (x *exchange) afterFailure(d *decoded) step {
+	x.g.prober.hurry()
+	next := x.flow.decodeFailed(*d.trouble)
+	if d.ticket {
+		x.countFallBack(next)
+	}
+	if !x.flow.ticket {
+		x.dropPromised(otherLegFailed)
+	}
+	return next
 }
 
 // mode is how a stream of this request could go on elsewhere.
