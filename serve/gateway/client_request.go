@@ -133,7 +133,7 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 	if fault := checkModel(c.model); fault != nil {
 		return nil, fault
 	}
-	if c.wish, fault = readThinkWish(body, c.isChat()); fault != nil {
+	if c.wish, fault = c.readThinkWish(body); fault != nil {
 		return nil, fault
 	}
 	if maxCompletion != nil && c.isChat() {
@@ -220,7 +220,7 @@ func (c *clientRequest) readPrompt() *openai.Error {
 		if c.body.Get("messages") == nil {
 			return openai.Invalid("messages", "messages is missing")
 		}
-		c.prefix, c.tokens = placement.OfText(scope, rendered(c.body))
+		c.prefix, c.tokens = placement.OfText(scope, c.body.Conversation())
 		return nil
 	}
 	raw := bytes.TrimSpace(c.body.Get("prompt"))
@@ -309,30 +309,6 @@ func (c *clientRequest) recall(r *roster) {
 // that begins alike.
 func (c *clientRequest) worthLearning(r *roster) bool {
 	return c.isText() && !c.whole && (len(c.ids) == 0 || c.partly) && r.followsCaches()
-}
-
-// rendered is a chat as one text that grows at its end from turn to turn: tools
-// first, as templates have it, then roles and contents.
-func rendered(body *openai.Body) []byte {
-	messages := body.Get("messages")
-	text := make([]byte, 0, len(messages)+64)
-	text = append(text, body.Get("tools")...)
-	for message := range openai.Elements(messages) {
-		var role, content, calls []byte
-		for name, value := range openai.Members(message) {
-			switch name {
-			case "role":
-				role = value
-			case "content":
-				content = value
-			case "tool_calls":
-				calls = value
-			}
-		}
-		text = append(append(append(text, 0), role...), 0)
-		text = append(append(text, content...), calls...)
-	}
-	return text
 }
 
 // unlimited: the answer may be as long as the engine's context. A chat that says

@@ -41,7 +41,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	}
 	id := newTransfer().String()
 	w.Header().Set(headerRequest, id)
-	w.Header().Set(headerClientRequest, cmp.Or(clientID(r.Header), id))
+	w.Header().Set(headerClientRequest, cmp.Or(clientID(r), id))
 	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: heldBytes{budget: &g.admission.bodies}}
 	defer p.body.release()
 	fault := p.admit()

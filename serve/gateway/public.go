@@ -178,8 +178,8 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	id := newTransfer()
 	record := &ledger.Record{ID: id.String(), Began: began, Endpoint: r.URL.Path}
 	w.Header().Set(headerRequest, record.ID)
-	record.ClientID = clientID(r.Header)
-	trace := g.traceOf(id, r.Header)
+	record.ClientID = clientID(r)
+	trace := g.traceOf(id, r)
 	record.Trace = trace.record
 	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
@@ -233,7 +233,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	x.request.recall(g.roster)
 	x.request.turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.request.model, x.request.stream
-	x.rec.Shape = g.shape(x.request, r.Header.Get("Authorization"))
+	x.rec.Shape = g.shape(x.request, r)
 	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: x.request.worthLearning(g.roster)}
 	return nil
 }

@@ -20,9 +20,9 @@ const (
 // shape is what records tell of who sent a request and how its prompt begins. A
 // hash of a text alone would tell a reader who guesses the text that it was said, so
 // these are made with a key that never leaves the process.
-func (g *Gateway) shape(c *clientRequest, authorization string) ledger.Shape {
+func (g *Gateway) shape(c *clientRequest, r *http.Request) ledger.Shape {
 	s := ledger.Shape{PromptAbout: c.tokens}
-	var user string
+	authorization, user := r.Header.Get("Authorization"), ""
 	_ = c.body.Read("user", &user) // one that is no text is nobody's name
 	if authorization != "" || user != "" || c.salt != "" {
 		s.Tenant = max(1, maphash.Comparable(g.shapes, [3]string{authorization, user, c.salt})&shapeBits)

@@ -41,7 +41,7 @@ type thinkWish struct {
 }
 
 // readThinkWish reads the members, and refuses what no engine would understand.
-func readThinkWish(body *openai.Body, chat bool) (w thinkWish, fault *openai.Error) {
+func (c *clientRequest) readThinkWish(body *openai.Body) (w thinkWish, fault *openai.Error) {
 	least := func(name string, n *int, lowest int) *openai.Error {
 		switch {
 		case n == nil:
@@ -75,7 +75,7 @@ func readThinkWish(body *openai.Body, chat bool) (w thinkWish, fault *openai.Err
 			return w, fault
 		}
 	}
-	if !chat {
+	if !c.isChat() {
 		return w, nil
 	}
 	if fault := body.Read(memberEffort, &w.effort); fault != nil {

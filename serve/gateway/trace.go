@@ -29,15 +29,14 @@ type tracing struct {
 // traceOf says which trace a request belongs to: the client's, or else one of its
 // own, whose id is the request's. The client says whether it is sampled; a trace of
 // our own is by its id, so that every gateway would say the same.
-func (g *Gateway) traceOf(id transfer, h http.Header) tracing {
+func (g *Gateway) traceOf(id transfer, r *http.Request) tracing {
 	t := tracing{own: g.options.Traces}
-	parent, came := parseTraceparent(h)
-	if came {
-		t.record = parent
-		if state := strings.Join(h.Values(headerTracestate), ","); len(state) <= maxTracestate {
+	var came bool
+	if t.record, came = parseTraceparent(r); came {
+		if state := strings.Join(r.Header.Values(headerTracestate), ","); len(state) <= maxTracestate {
 			t.client[1] = state
 		}
-		t.client[0] = h.Get(headerTraceparent)
+		t.client[0] = r.Header.Get(headerTraceparent)
 	}
 	if !t.own {
 		return t
@@ -53,8 +52,8 @@ func (g *Gateway) traceOf(id transfer, h http.Header) tracing {
 
 // parseTraceparent reads where a client's request stands in a trace. What does not
 // keep to the standard is as if it had not come.
-func parseTraceparent(h http.Header) (*ledger.Trace, bool) {
-	values := h.Values(headerTraceparent)
+func parseTraceparent(r *http.Request) (*ledger.Trace, bool) {
+	values := r.Header.Values(headerTraceparent)
 	if len(values) != 1 {
 		return nil, false
 	}

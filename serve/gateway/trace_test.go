@@ -32,13 +32,13 @@ func TestParseTraceparent(t *testing.T) {
 		"00-" + standardTrace + "-" + standardSpan + "-zz":                              nil,
 		"cc-" + standardTrace + "-" + standardSpan + "-01-" + strings.Repeat("x", 1000): nil,
 	} {
-		got, came := parseTraceparent(http.Header{headerTraceparent: {text}})
+		got, came := parseTraceparent(&http.Request{Header: http.Header{headerTraceparent: {text}}})
 		if came != (want != nil) || came && *got != *want {
 			t.Errorf("%q is %+v, %v", text, got, came)
 		}
 	}
 	valid := "00-" + standardTrace + "-" + standardSpan + "-01"
-	if _, came := parseTraceparent(http.Header{headerTraceparent: {valid, valid}}); came {
+	if _, came := parseTraceparent(&http.Request{Header: http.Header{headerTraceparent: {valid, valid}}}); came {
 		t.Error("two of them are taken for one")
 	}
 }
@@ -49,7 +49,7 @@ func TestTraceGoesOnToEngines(t *testing.T) {
 	id := transfer{15: 1}
 	sent := func(o Options, h http.Header) (http.Header, trust.Trace) {
 		g := &Gateway{options: o}
-		trace := g.traceOf(id, h)
+		trace := g.traceOf(id, &http.Request{Header: h})
 		leg, out := trace.leg(), http.Header{}
 		trace.onTo(out, leg)
 		return out, leg

@@ -224,11 +224,12 @@ const maxClientID = 128
 
 // clientID is what a client calls its request, or "" where that is nothing that
 // could stand in a log.
-func clientID(h http.Header) string {
-	id := h.Get(headerClientRequest)
-	isPrintable := func(r rune) bool { return r > ' ' && r < 0x7f }
-	if len(id) > maxClientID || strings.ContainsFunc(id, func(r rune) bool { return !isPrintable(r) }) {
+func clientID(r *http.Request) string {
+	id := r.Header.Get(headerClientRequest)
+	if len(id) > maxClientID || strings.ContainsFunc(id, isUnprintable) {
 		return ""
 	}
 	return id
 }
+
+func isUnprintable(c rune) bool { return c <= ' ' || c >= 0x7f }

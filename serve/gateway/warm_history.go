@@ -131,7 +131,7 @@ func (h *history) write() bool {
 	if !isObject {
 		return false
 	}
-	h.prefix, _ = placement.OfText(c.scope(), rendered(&view))
+	h.prefix, _ = placement.OfText(c.scope(), view.Conversation())
 	list = append(list, `,{"role":"user","content":""}]`...)
 	h.body = c.body.With(append(promptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
 	return true

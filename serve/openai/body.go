@@ -84,8 +84,8 @@ func syntaxProblem(data []byte) error {
 
 // Get returns the value of a member as it stands there, or nil.
 func (b *Body) Get(name string) json.RawMessage {
-	for i := range b.members {
-		if m := &b.members[i]; string(m.name) == name {
+	for _, m := range b.members {
+		if string(m.name) == name {
 			return json.RawMessage(b.raw[m.value:m.end])
 		}
 	}
@@ -113,6 +113,29 @@ func (b *Body) Read(name string, v any) *Error {
 		return Mistyped(name, err)
 	}
 	return nil
+}
+
+// Conversation is a chat as one text that grows at its end from turn to turn: tools
+// first, as templates have it, then roles and contents.
+func (b *Body) Conversation() []byte {
+	messages := b.Get("messages")
+	text := append(make([]byte, 0, len(messages)+64), b.Get("tools")...)
+	for data := range Elements(messages) {
+		var role, content, calls []byte
+		for name, value := range Members(data) { // of which the last of a name counts, as for engines
+			switch name {
+			case "role":
+				role = value
+			case "content":
+				content = value
+			case "tool_calls":
+				calls = value
+			}
+		}
+		text = append(append(append(text, 0), role...), 0)
+		text = append(append(text, content...), calls...)
+	}
+	return text
 }
 
 // Edit says what becomes of one member: its new value, or with nil none.
