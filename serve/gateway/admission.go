@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"meridian/internal/budget"
 	"meridian/serve/openai"
 )
 
@@ -23,7 +24,7 @@ type admission struct {
 	readers int64 // limit of those that are read
 	reading atomic.Int64
 
-	bodies budget
+	bodies budget.Budget
 }
 
 // newAdmission takes options that are complete. As many requests may be sent to
@@ -32,7 +33,7 @@ func newAdmission(o *Options) *admission {
 	waiting := max(o.MaxWaiting, 0)
 	return &admission{
 		running: make(chan struct{}, o.MaxRunning), limit: int64(waiting), patient: o.QueueTimeout,
-		readers: int64(o.MaxRunning + waiting), bodies: budget{limit: o.MaxBodyMemory},
+		readers: int64(o.MaxRunning + waiting), bodies: budget.Budget{Limit: o.MaxBodyMemory},
 	}
 }
 

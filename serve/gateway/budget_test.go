@@ -22,7 +22,7 @@ func TestBodiesShareTheirMemory(t *testing.T) {
 		t.Errorf("passed on: %d %s", r.status, r.body)
 	}
 	conn.Close()
-	c.until("it is given back", func() bool { return c.admission.bodies.used.Load() == 0 })
+	c.until("it is given back", func() bool { return c.admission.bodies.Used() == 0 })
 }
 
 // Answers that are gathered share their memory as well.
@@ -34,13 +34,13 @@ func TestAnswersShareTheirMemory(t *testing.T) {
 	if r := c.post(openai.PathCompletions, request); r.status != http.StatusOK || string(r.body) != d.whole {
 		t.Errorf("%d, %d bytes", r.status, len(r.body))
 	}
-	c.until("the first is given back", func() bool { return c.answers.used.Load() == 0 }) // the client has its answer before
-	c.answers.hold(120 << 10)
+	c.until("the first is given back", func() bool { return c.answers.Used() == 0 }) // the client has its answer before
+	c.answers.Hold(120 << 10)
 	r := c.post(openai.PathCompletions, request)
 	if r.status != http.StatusServiceUnavailable || r.header.Get("Retry-After") != "1" || !strings.Contains(string(r.body), "ask for streams") {
 		t.Errorf("%d %s", r.status, r.body)
 	}
-	c.answers.release(120 << 10)
+	c.answers.Release(120 << 10)
 	c.post(openai.PathCompletions, request)
-	c.until("all is given back", func() bool { return c.answers.used.Load() == 0 })
+	c.until("all is given back", func() bool { return c.answers.Used() == 0 })
 }

@@ -149,8 +149,8 @@ func parseClientRequest(endpoint string, data []byte) (*clientRequest, *openai.E
 	}
 	c.wantsUsage = wantsUsage(body)
 	several := func(count *int) bool { return count != nil && *count > 1 }
-	c.whole = several(n) || several(bestOf) || isTrue(body.Get("echo")) || body.Has("prompt_logprobs") ||
-		isTrue(body.Get("use_beam_search")) || body.Has("prompt_embeds")
+	c.whole = several(n) || several(bestOf) || openai.IsTrue(body.Get("echo")) || body.Has("prompt_logprobs") ||
+		openai.IsTrue(body.Get("use_beam_search")) || body.Has("prompt_embeds")
 	c.greedy = temperature != nil && *temperature == 0
 	c.unseeded = !c.greedy && seed == nil
 	c.plain = isPlain(body)
@@ -204,8 +204,6 @@ func refuseTransfer(name string, rest []byte) *openai.Error {
 	}
 	return nil
 }
-
-func isTrue(raw json.RawMessage) bool { return string(raw) == "true" }
 
 // readPrompt makes the chain of hashes by which engines that hold the prompt
 // are found. Text is hashed as the body has it: what is the same prompt with
@@ -324,15 +322,15 @@ func (c *clientRequest) placement() placement.Request {
 
 // resumable says how a stream of this request can go on elsewhere when an
 // engine of that kind is lost, or why it cannot.
-func (c *clientRequest) resumable(kind engineKind, maxContext int) (resumeMode, string) {
+func (c *clientRequest) resumable(kind openai.EngineKind, maxContext int) (resumeMode, string) {
 	switch {
 	case !c.stream:
 		return resumeNever, "it is not a stream"
 	case c.whole:
 		return resumeNever, "there are several answers at once"
-	case kind == kindMeridian:
+	case kind == openai.KindMeridian:
 		return resumeExact, ""
-	case kind != kindVLLM:
+	case kind != openai.KindVLLM:
 		return resumeNever, "this kind of engine does not tell which tokens it sent"
 	case !c.greedy:
 		return resumeNever, "only an answer with temperature 0 comes out the same on another engine"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/serve/openai"
 )
@@ -36,10 +37,10 @@ func FuzzClientRequest(f *testing.F) {
 			t.Errorf("%d answers to %d tokens", c.answers, c.tokens)
 		}
 		l := legs{request: c, key: &[32]byte{1}, seed: 7}
-		to := &about{id: "e0", kind: kindMeridian, maxContext: 4096}
+		to := &about{id: "e0", kind: openai.KindMeridian, maxContext: 4096}
 		legs := [][]byte{
-			l.prefill(transfer{1}, trust.Trace{}, to, false),
-			l.decode(decodeLeg{transfer: transfer{1}, params: json.RawMessage(`{"do_remote_prefill":true}`), tells: true, mode: resumeExact, sofar: []uint32{1}}, to),
+			l.prefill(kv.ID{1}, trust.Trace{}, to, false),
+			l.decode(decodeLeg{transfer: kv.ID{1}, params: json.RawMessage(`{"do_remote_prefill":true}`), tells: true, mode: resumeExact, sofar: []uint32{1}}, to),
 		}
 		if greedy, left := l.greedy(decodeLeg{prompt: []uint32{1}, sofar: []uint32{2}}, to); left {
 			legs = append(legs, greedy)

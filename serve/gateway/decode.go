@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
+	"meridian/internal/budget"
+	"meridian/internal/clip"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
 
 // answer is what is known of the answer so far.
 type answer struct {
-	kind engineKind // of the engine that began it
+	kind openai.EngineKind // of the engine that began it
 	// tells: the engine tells which tokens it sends.
 	tells  bool
 	prompt []uint32
@@ -252,12 +255,12 @@ func (x *exchange) endGreedy() *trouble {
 // wholeAnswer passes on an answer that is no stream. Nothing of it has been
 // sent before all of it is here, so that a loss can be mended.
 func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *trouble) {
-	whole := heldBytes{budget: &x.g.answers}
-	defer whole.release()
+	whole := budget.Held{Budget: &x.g.answers}
+	defer whole.Release()
 	if trouble := c.readWhole(&whole, x.g.options.MaxResponseBytes); trouble != nil {
 		return nil, trouble
 	}
-	data := whole.data
+	data := whole.Data
 	if !arrived() {
 		return nil, c.tooLate()
 	}
@@ -273,7 +276,7 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	x.watch.take(now, sample{answered: true, visible: true})
 	x.answer.note(&chunk)
 	x.said.add(&chunk, false)
-	report := parseReport(chunk.Report)
+	report := openai.ParseReport(chunk.Report)
 	if report != nil {
 		x.reported(report)
 		x.noteForced(report)
@@ -291,14 +294,14 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 
 // readWhole reads an answer that is no stream. Clients can ask for large ones, so
 // they share their memory, as requests do.
-func (c *call) readWhole(whole *heldBytes, most int64) *trouble {
-	err := whole.readFrom(io.LimitReader(c.response.Body, most+1), c.response.ContentLength, most+1)
+func (c *call) readWhole(whole *budget.Held, most int64) *trouble {
+	err := whole.Fill(io.LimitReader(c.response.Body, most+1), c.response.ContentLength, most+1)
 	switch {
-	case errors.Is(err, errNoMemory):
-		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.budget.limit).WithCode(openai.CodeOverloaded)
+	case errors.Is(err, budget.ErrSpent):
+		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.Budget.Limit).WithCode(openai.CodeOverloaded)
 		fault.RetryAfter = retryAfter
 		return &trouble{kind: refused, reached: true, answered: true, engine: c.engine.key, fault: fault}
-	case err == nil && int64(len(whole.data)) > most:
+	case err == nil && int64(len(whole.Data)) > most:
 		err = fmt.Errorf("its answer has more than %d bytes", most)
 	}
 	if err != nil {
@@ -309,37 +312,29 @@ func (c *call) readWhole(whole *heldBytes, most int64) *trouble {
 
 // Bounds of what an engine says of its answer.
 const (
-	maxFinish = 64      // bytes of a reason
-	maxUsage  = 1 << 30 // tokens
-	maxReason = 255     // bytes of why a cache did not come
+	maxFinish = 64 // bytes of a reason
+
+	maxReason = 255 // bytes of why a cache did not come
 )
 
 // note takes from a chunk what the record has of the answer.
 func (a *answer) note(c *openai.Chunk) {
 	if c.FinishReason != nil {
 		_ = json.Unmarshal(c.FinishReason, &a.finish) // only for the record
-		a.finish = cut(a.finish, maxFinish)
+		a.finish = clip.Plain(a.finish, maxFinish)
 	}
 	if c.Usage != nil {
 		if json.Unmarshal(c.Usage, &a.usage) != nil {
 			a.usage.PromptDetails = nil // what cannot be read is not told
 		}
 		for _, count := range []*int{&a.usage.PromptTokens, &a.usage.CompletionTokens, &a.usage.TotalTokens} {
-			*count = min(max(*count, 0), maxUsage)
+			*count = min(max(*count, 0), openai.MaxUsage)
 		}
 		if d := a.usage.OutputDetails; d != nil {
 			d.ReasoningTokens = min(max(d.ReasoningTokens, 0), a.usage.CompletionTokens)
 		}
 		a.told = a.told || c.Choices == 0
 	}
-}
-
-func parseReport(raw json.RawMessage) *openai.Report {
-	var r openai.Report
-	if raw == nil || json.Unmarshal(raw, &r) != nil {
-		return nil
-	}
-	return &r
 }
 
 // report takes in what the engine knows better.
@@ -360,7 +355,7 @@ func milliseconds(v float64) time.Duration {
 // noteFound takes in that a prefix of the prompt was found, and how long it is.
 func noteFound(record *ledger.Leg, report *openai.Report) {
 	if report != nil && report.KV == openai.KVFound {
-		record.KV, record.KVTokens = report.KV, min(max(report.KVTokens, 0), maxUsage)
+		record.KV, record.KVTokens = report.KV, min(max(report.KVTokens, 0), openai.MaxUsage)
 	}
 }
 
@@ -369,12 +364,12 @@ func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *ope
 	if report == nil {
 		return
 	}
-	if i := index(kvSources, report.KV); i >= 0 {
+	if i := slices.Index(kvSources, report.KV); i >= 0 {
 		record.KV = report.KV
 		x.g.count.kv[i].Add(1)
 	}
 	noteFound(record, report)
-	record.KVReason = cut(report.KVReason, maxReason)
+	record.KVReason = clip.Plain(report.KVReason, maxReason)
 	if report.KV != openai.KVLocal {
 		return
 	}

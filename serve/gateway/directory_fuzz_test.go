@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/kv"
 	"meridian/member/directory"
 	"meridian/member/trust"
 )
@@ -41,9 +42,9 @@ func FuzzEngineRecords(f *testing.F) {
 			r.learn(e, &about{id: e.id(), models: []string{"m"}, asked: true})
 			r.note(e.key, a.prefix, time.Now())
 			l := legs{request: a, key: &key}
-			l.prefill(transfer{1}, trust.Trace{}, e.about.Load(), true)
+			l.prefill(kv.ID{1}, trust.Trace{}, e.about.Load(), true)
 			if home := e.home.Load(); home != nil {
-				l.promise(transfer{1}, home)
+				l.promise(kv.ID{1}, home)
 			}
 		}
 		r.candidates(wanted{request: a, avoid: func(string) bool { return false }}, time.Now())

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -206,15 +207,15 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 // A listed engine that was started anew may serve something else.
 func TestAListedEngineComesBackWithAnotherModel(t *testing.T) {
 	c := newCell(t, 0, 1, nil)
-	c.until("m is served", func() bool { return index(c.roster.models(), "m") >= 0 })
+	c.until("m is served", func() bool { return slices.Index(c.roster.models(), "m") >= 0 })
 	c.decode[0].set(habits{status: http.StatusServiceUnavailable})
 	c.until("it is down", func() bool { return !c.roster.all()[0].up.Load() })
 	c.decode[0].set(habits{model: "other", owner: "another kind of server"})
-	c.until("the other model is served", func() bool { return index(c.roster.models(), "other") >= 0 })
-	if index(c.roster.models(), "m") >= 0 {
+	c.until("the other model is served", func() bool { return slices.Index(c.roster.models(), "other") >= 0 })
+	if slices.Index(c.roster.models(), "m") >= 0 {
 		t.Error("the model that is gone is still offered")
 	}
-	if a := c.roster.all()[0].about.Load(); a.kind != kindOther || !a.nameless {
+	if a := c.roster.all()[0].about.Load(); a.kind != openai.KindOther || !a.nameless {
 		t.Errorf("it is taken for what it was: kind %v, name %q", a.kind, a.id)
 	}
 }

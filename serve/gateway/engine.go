@@ -13,19 +13,10 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/clip"
 	"meridian/member/directory"
+	"meridian/serve/openai"
 )
-
-// engineKind is what an engine understands beyond the API.
-type engineKind uint8
-
-const (
-	kindOther engineKind = iota
-	kindVLLM
-	kindMeridian
-)
-
-func (k engineKind) String() string { return [...]string{"other", "vllm", "meridian"}[k] }
 
 // Backend is an engine that is listed, not found in the directory.
 type Backend struct {
@@ -48,7 +39,7 @@ type about struct {
 	models     []string
 	cards      map[string]json.RawMessage // of models, as the engine shows them
 	adapters   []string                   // the models that are a LoRA of another
-	kind       engineKind
+	kind       openai.EngineKind
 	maxContext int // in tokens, 0 where it does not say
 	legs       int // the newest version of legs that its home reads, 0 where it does not say
 	// asked: it has answered; before, only the directory's word is known.
@@ -140,7 +131,7 @@ func (e *engine) id() string { return e.about.Load().id }
 // markFailed marks an engine that failed until it answers a probe, and tells whether
 // that is news.
 func (e *engine) markFailed(err error, why string) bool {
-	why = cut(why, maxSaid)
+	why = clip.Plain(why, maxSaid)
 	e.problem.Store(&why)
 	e.unreachable.Store(isDial(err))
 	return e.markDown()

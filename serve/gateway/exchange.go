@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/budget"
+	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -19,7 +21,7 @@ type exchange struct {
 	g       *Gateway
 	ctx     context.Context
 	out     *client
-	body    heldBytes
+	body    budget.Held
 	request *clientRequest
 	legs    legs
 	flow    flow
@@ -27,9 +29,9 @@ type exchange struct {
 	rec     *ledger.Record
 
 	trace    tracing
-	id       transfer
+	id       kv.ID
 	offers   int             // transfer ids that were used
-	transfer transfer        // of the ticket that is held
+	transfer kv.ID           // of the ticket that is held
 	params   json.RawMessage // what the prefill engine sent, or a promise
 	taken    bool            // an engine may have used params
 	promised *prefillRun     // the prefill leg that runs beside decode legs, which were promised its cache
@@ -215,7 +217,7 @@ func (x *exchange) learn(prompt []uint32) {
 
 // nextTransfer is the request's own id for the first hand-off, and a new one
 // for every later one.
-func (x *exchange) nextTransfer() transfer {
+func (x *exchange) nextTransfer() kv.ID {
 	x.offers++
 	if x.offers == 1 {
 		return x.id
@@ -237,7 +239,7 @@ func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *tr
 			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.fault.Recorded())
 		}
 	}
-	x.g.count.legs[index(legKinds, l.Kind)][end].Add(1)
+	x.g.count.legs[slices.Index(legKinds, l.Kind)][end].Add(1)
 	x.rec.Legs = append(x.rec.Legs, l)
 }
 

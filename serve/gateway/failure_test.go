@@ -3,6 +3,7 @@ package gateway
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -121,7 +122,7 @@ func TestEnginesBreak(t *testing.T) {
 // prefer makes the other engines look busy, so that placement is known.
 func (c *testCell) prefer(ids ...string) {
 	for _, e := range c.roster.all() {
-		if index(ids, e.id()) < 0 {
+		if slices.Index(ids, e.id()) < 0 {
 			e.waiting.Add(10)
 		}
 	}

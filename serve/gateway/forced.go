@@ -22,7 +22,7 @@ func (x *exchange) forcedEdits(c *openai.Chunk) []openai.Edit {
 	if x.rec.ForcedThinkEnd == "" || c.Usage == nil {
 		return nil
 	}
-	usage := withDetail(c.Usage, "forced_end", quoted(x.rec.ForcedThinkEnd))
+	usage := openai.WithDetail(c.Usage, "forced_end", openai.Quote(x.rec.ForcedThinkEnd))
 	if usage == nil {
 		return nil
 	}

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"meridian/internal/budget"
+	"meridian/kv"
 	"meridian/member/directory"
 	"meridian/see/ledger"
 )
@@ -26,7 +28,7 @@ type Gateway struct {
 	follower   *follower // nil without a directory
 	watch      *directory.Watch
 	admission  *admission
-	answers    budget // of answers that are no streams
+	answers    budget.Budget // of answers that are no streams
 	client     *http.Client
 	transport  *http.Transport
 	ledger     *ledger.Ledger
@@ -62,7 +64,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget{limit: o.MaxResponseMemory},
+		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget.Budget{Limit: o.MaxResponseMemory},
 		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
 		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
 	}
@@ -201,7 +203,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func newTransfer() (t transfer) {
+func newTransfer() (t kv.ID) {
 	rand.Read(t[:])
 	return t
 }

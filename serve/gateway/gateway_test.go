@@ -112,7 +112,7 @@ func (c *testCell) vllm() *testCell {
 	}
 	for _, e := range c.roster.all() {
 		a := *e.about.Load()
-		a.kind = kindVLLM
+		a.kind = openai.KindVLLM
 		e.about.Store(&a)
 	}
 	return c

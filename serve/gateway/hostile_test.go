@@ -42,10 +42,10 @@ func TestEngineTellsNonsenseOfItsAnswer(t *testing.T) {
 		t.Fatalf("%d %s", r.status, r.body)
 	}
 	record := c.record(r)
-	if record.PromptTokens < 0 || record.OutputTokens > maxUsage || len(record.Finish) > maxFinish || record.Legs[0].KV != "" || len(record.Legs[0].KVReason) > maxReason {
+	if record.PromptTokens < 0 || record.OutputTokens > openai.MaxUsage || len(record.Finish) > maxFinish || record.Legs[0].KV != "" || len(record.Legs[0].KVReason) > maxReason {
 		t.Errorf("recorded: %+v", record)
 	}
-	if m := c.Metrics(); m.PromptTokens > maxUsage || m.OutputTokens > maxUsage {
+	if m := c.Metrics(); m.PromptTokens > openai.MaxUsage || m.OutputTokens > openai.MaxUsage {
 		t.Errorf("%d and %d tokens are counted", m.PromptTokens, m.OutputTokens)
 	}
 	if record.Latency.HandoffMs < 0 || record.Latency.PrefillMs < 0 || record.Latency == (ledger.Latency{}) {
@@ -58,7 +58,7 @@ func TestEngineTellsWhatItFound(t *testing.T) {
 	for said, want := range map[string]ledger.Leg{
 		`"kv":"found","kv_tokens":128`:                 {KV: "found", KVTokens: 128},
 		`"kv":"found","kv_tokens":-1`:                  {KV: "found"},
-		`"kv":"found","kv_tokens":9007199254740993`:    {KV: "found", KVTokens: maxUsage},
+		`"kv":"found","kv_tokens":9007199254740993`:    {KV: "found", KVTokens: openai.MaxUsage},
 		`"kv":"local","kv_tokens":128`:                 {KV: "local"},
 		`"kv":"found","kv_tokens":1e999,"engine":"e0"`: {},
 	} {

@@ -2,10 +2,10 @@ package gateway
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 
+	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/serve/openai"
 )
@@ -14,20 +14,15 @@ import (
 type legs struct {
 	request *clientRequest
 	key     *[32]byte // seals legs; nil where there is no cell
-	id      transfer  // of the request
+	id      kv.ID     // of the request
 	seed    int64     // for a client that gave none
 	// learns: the prompt's tokens are worth knowing.
 	learns bool
 }
 
-// transfer names a hand-off: one prefill leg and the decode leg that takes it.
-type transfer [16]byte
-
-func (t transfer) String() string { return fmt.Sprintf("%x", t[:]) }
-
 // seal is the gateway's word for one leg, nil for an engine whose own name it
 // does not know: a word for another one would be refused.
-func (l *legs) seal(kind trust.LegKind, t transfer, traced trust.Trace, to *about) []byte {
+func (l *legs) seal(kind trust.LegKind, t kv.ID, traced trust.Trace, to *about) []byte {
 	if l.key == nil || to.nameless || to.id == "" || len(to.id) > 255 {
 		return nil
 	}
@@ -42,7 +37,7 @@ var one = json.RawMessage("1")
 
 // prefill asks an engine to compute the prompt, keep it and offer it under t, which
 // may be promised to another.
-func (l *legs) prefill(t transfer, traced trust.Trace, to *about, promised bool) []byte {
+func (l *legs) prefill(t kv.ID, traced trust.Trace, to *about, promised bool) []byte {
 	transfer := openai.RemoteDecode(t.String(), l.seal(trust.LegPrefill, t, traced, to))
 	transfer.Promised = promised
 	params, err := json.Marshal(transfer)
@@ -59,7 +54,7 @@ func (l *legs) prefill(t transfer, traced trust.Trace, to *about, promised bool)
 		{Name: "resume_token_ids"},
 		{Name: "return_token_ids"},
 	}
-	if l.learns && to.kind == kindVLLM {
+	if l.learns && to.kind == openai.KindVLLM {
 		edits[len(edits)-1].Value = []byte("true")
 	}
 	if l.request.isChat() {
@@ -70,7 +65,7 @@ func (l *legs) prefill(t transfer, traced trust.Trace, to *about, promised bool)
 
 // promise is what a decode engine gets in the place of what a prefill engine has
 // yet to send.
-func (l *legs) promise(t transfer, from *home) json.RawMessage {
+func (l *legs) promise(t kv.ID, from *home) json.RawMessage {
 	sealed := trust.Promise{ID: t, Home: from.name, Incarnation: from.incarnation}.Seal(*l.key)
 	params, err := json.Marshal(openai.KVTransfer{DoRemotePrefill: true, Ticket: sealed})
 	if err != nil {
@@ -81,7 +76,7 @@ func (l *legs) promise(t transfer, from *home) json.RawMessage {
 
 // decodeLeg is what a decode leg is made of.
 type decodeLeg struct {
-	transfer transfer
+	transfer kv.ID
 	traced   trust.Trace     // where it stands in the request's trace
 	params   json.RawMessage // as the prefill engine sent them, or a promise; nil for none
 	promised *prefillRun     // of a promise: the prefill leg that is to fulfil it
@@ -91,7 +86,7 @@ type decodeLeg struct {
 	prompt []uint32 // of resumeGreedy: the prompt's tokens
 	sofar  []uint32 // and those that the client has
 	// move is the transfer under which the leg may leave; zero: it may not.
-	move transfer
+	move kv.ID
 	// thoughtEnd is after which tokens nothing of the answer is to be kept; nil: all is.
 	thoughtEnd []uint32
 }
@@ -106,7 +101,7 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 	}
 	if d.tells {
 		set("return_token_ids", []byte("true"))
-		if to.kind == kindMeridian && l.request.unseeded {
+		if to.kind == openai.KindMeridian && l.request.unseeded {
 			set("seed", strconv.AppendInt(nil, l.seed, 10))
 		}
 	}
@@ -145,7 +140,7 @@ func withThoughtEnd(params json.RawMessage, end []uint32) json.RawMessage {
 
 // withMove says in a leg's params under which transfer it may leave.
 func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.RawMessage {
-	if d.move == (transfer{}) {
+	if d.move == (kv.ID{}) {
 		return params
 	}
 	move, err := json.Marshal(openai.Move{Transfer: d.move.String(), Leg: l.seal(trust.LegPrefill, d.move, d.traced, to)})
@@ -158,17 +153,17 @@ func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.Raw
 // withName gives the request a name in a leg's params, under which vLLM's workers tell that they
 // have ended its thought.
 func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
-	if to.kind != kindVLLM || l.request.tellLimit != LimitXArgs {
+	if to.kind != openai.KindVLLM || l.request.tellLimit != LimitXArgs {
 		return params
 	}
-	return withMember(params, "meridian_request", quoted(l.id.String()))
+	return withMember(params, "meridian_request", openai.Quote(l.id.String()))
 }
 
 // withAnswers tells vLLM's workers that the prompt of a chat's leg ends within its answer: there is a
 // thought before it, or none, and from the end of the prompt nobody can tell. What of a chat can go
 // on elsewhere ends with a token of the answer; a completion's may be anything.
 func (l *legs) withAnswers(params json.RawMessage, d decodeLeg, to *about) json.RawMessage {
-	if to.kind != kindVLLM || !l.request.isChat() || len(d.sofar) == 0 {
+	if to.kind != openai.KindVLLM || !l.request.isChat() || len(d.sofar) == 0 {
 		return params
 	}
 	return withMember(params, "meridian_answers", []byte("true"))

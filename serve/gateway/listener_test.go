@@ -79,7 +79,7 @@ func TestRequestsBeingReadAreBounded(t *testing.T) {
 	}
 	c.until("they are gone", func() bool { return c.admission.reading.Load() == 0 })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
-	c.until("no byte is held", func() bool { return c.admission.bodies.used.Load() == 0 })
+	c.until("no byte is held", func() bool { return c.admission.bodies.Used() == 0 })
 	if c.Metrics().Overloaded != 2 {
 		t.Errorf("%d were counted", c.Metrics().Overloaded)
 	}

@@ -130,15 +130,6 @@ type counters struct {
 	phases       [9]histogram
 }
 
-func index(names []string, name string) int {
-	for i, n := range names {
-		if n == name {
-			return i
-		}
-	}
-	return -1
-}
-
 // Metrics is a snapshot of what the gateway did and is doing.
 type Metrics struct {
 	// Requests by outcome; Overloaded are those among the refused for which

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -75,14 +76,14 @@ var errDrains = errors.New("it drains")
 // departure is a decode leg that may leave its engine.
 type departure struct {
 	engine   *engine
-	transfer transfer // that it leaves under, and that the engine knows it by
+	transfer kv.ID // that it leaves under, and that the engine knows it by
 	request  *clientRequest
 	of       string    // the request's id
 	avoid    []string  // engines that failed it
 	began    time.Time // the leg
 	chosen   int       // moves by choice before
 	answered atomic.Int64
-	kind     engineKind
+	kind     openai.EngineKind
 	phase    atomic.Uint32 // placement.Phases
 	hangUp   atomic.Bool   // the gateway is to end the leg itself, of an engine that cannot
 	order    *moveOrder    // what it was asked last; protected by deciding, as ended is
@@ -235,7 +236,7 @@ func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) 
 	if mode == resumeNever || !d.tells || !x.flow.mayMove() {
 		return func() {}
 	}
-	if about.kind == kindMeridian { // others know nothing of it
+	if about.kind == openai.KindMeridian { // others know nothing of it
 		d.move = newTransfer()
 	}
 	x.departure = &departure{engine: e, kind: about.kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
@@ -296,7 +297,7 @@ func (x *exchange) moveByChoice(why moveReason) {
 func (r *relay) leaves() bool {
 	x, c := r.x, &r.chunk
 	if x.left != nil {
-		if report := parseReport(c.Report); report != nil { // it comes with the usage
+		if report := openai.ParseReport(c.Report); report != nil { // it comes with the usage
 			r.report = report
 		}
 		return true
@@ -305,7 +306,7 @@ func (r *relay) leaves() bool {
 		return false
 	}
 	x.left = &leftLeg{}
-	r.report = parseReport(c.Report)
+	r.report = openai.ParseReport(c.Report)
 	var told openai.KVTransfer
 	params := c.Get("kv_transfer_params")
 	all := len(x.answer.prompt) + len(x.request.resumed) + len(x.answer.sofar)
@@ -348,7 +349,7 @@ func (x *exchange) goElsewhere(e *engine) step {
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
 // another, and the one that it left where the others are full or gone.
 func (x *exchange) placeMove() step {
-	if p := x.passage; !p.offered && !p.queued && !p.why.leaves() && x.answer.kind != kindMeridian && x.mayReturn() {
+	if p := x.passage; !p.offered && !p.queued && !p.why.leaves() && x.answer.kind != openai.KindMeridian && x.mayReturn() {
 		return x.flow.placed(placement.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
 	}
 	kind := x.answer.kind
@@ -392,7 +393,7 @@ func (x *exchange) landed(report *openai.Report) {
 	case report != nil && report.KV == openai.KVLocal, report == nil && !p.offered: // vLLM does not tell
 		end = moveRecomputed
 	}
-	if report != nil && index(kvSources, report.KV) >= 0 {
+	if report != nil && slices.Index(kvSources, report.KV) >= 0 {
 		p.record.KV = report.KV
 	}
 	x.rec.Moves = append(x.rec.Moves, p.record)

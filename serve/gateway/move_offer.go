@@ -29,7 +29,7 @@ const (
 // takesItsCache tells whether the request could go on with its cache elsewhere, as far as is
 // known: an engine that only decodes, or that has lost its agent, offers nothing.
 func (d *departure) takesItsCache() bool {
-	return d.kind == kindMeridian || d.engine.offers()
+	return d.kind == openai.KindMeridian || d.engine.offers()
 }
 
 func (e *engine) offers() bool { return e.role&placement.Prefill != 0 && !e.stray.Load() }

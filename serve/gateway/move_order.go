@@ -57,7 +57,7 @@ func (g *Gateway) order(d *departure, why moveReason, target *engine, reason pla
 	}}
 	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.id(), "peer_engine", target.id(), "reason", moveReasons[why]+": "+reason.String())
 	order := d.order
-	if d.kind != kindMeridian {
+	if d.kind != openai.KindMeridian {
 		d.hangUp.Store(true) // with its next token
 		return order
 	}

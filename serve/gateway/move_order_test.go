@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/openai"
 )
 
 // engine is what the gateway has of a stub.
@@ -105,7 +106,7 @@ func TestUnheardRests(t *testing.T) {
 // Requests of a model are not looked for where only engines of others have room.
 func TestRoomForAModel(t *testing.T) {
 	e := &engine{role: placement.Decode}
-	e.about.Store(&about{models: []string{"m"}, kind: kindMeridian})
+	e.about.Store(&about{models: []string{"m"}, kind: openai.KindMeridian})
 	if roomFor("m", []*engine{e}) {
 		t.Error("it has told of no room")
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
@@ -18,7 +19,7 @@ import (
 // same time, promised what this one is to offer; it goes by alive.
 type prefillRun struct {
 	engine   *engine
-	transfer transfer
+	transfer kv.ID
 	traced   trust.Trace
 	path     string // of its endpoint; "": the client's
 	began    time.Time
@@ -100,7 +101,7 @@ func (x *exchange) mayPromise(prefill *engine) bool {
 }
 
 // beginPrefill sends a prefill leg, and waits for its end unless it is promised.
-func (x *exchange) beginPrefill(e *engine, t transfer, promised bool) *prefillRun {
+func (x *exchange) beginPrefill(e *engine, t kv.ID, promised bool) *prefillRun {
 	run := &prefillRun{engine: e, transfer: t, traced: x.trace.leg(), began: time.Now(), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(x.ctx)
 	run.cancel = cancel
@@ -243,7 +244,7 @@ func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte)
 	if x.legs.learns && chunk.Parse(data) {
 		x.learn(chunk.PromptTokens)
 	}
-	run.report = parseReport(view.Get("meridian"))
+	run.report = openai.ParseReport(view.Get("meridian"))
 	if json.Unmarshal(view.Get("usage"), &run.usage) != nil {
 		run.usage = openai.Usage{} // it is not told
 	}

@@ -121,7 +121,7 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 	if odd != nil {
 		p.logger.Warn("an engine lists models that cannot be served; they are left out", "engine", e.id(), "url", e.url, "error", odd)
 	}
-	if a.kind == kindMeridian && e.listed && a.id == "" {
+	if a.kind == openai.KindMeridian && e.listed && a.id == "" {
 		var stats struct {
 			Engine string `json:"engine"`
 		}
@@ -180,9 +180,9 @@ func (a *about) show(card json.RawMessage) error {
 	a.maxContext = max(a.maxContext, m.MaxModelLen)
 	switch m.OwnedBy {
 	case openai.OwnedByMeridian:
-		a.kind = kindMeridian
+		a.kind = openai.KindMeridian
 	case "vllm":
-		a.kind = kindVLLM
+		a.kind = openai.KindVLLM
 	}
 	return nil
 }
@@ -191,7 +191,7 @@ func (a *about) show(card json.RawMessage) error {
 // late; what it does not tell can be configured.
 func (p *prober) sources(ctx context.Context, e *engine, found *about) []source {
 	c := e.cacheEvents
-	if c.Off || c.Events != "" || found.kind != kindVLLM {
+	if c.Off || c.Events != "" || found.kind != openai.KindVLLM {
 		return nil
 	}
 	data, err := p.get(ctx, e, "/kv_event_sources")

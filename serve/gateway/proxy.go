@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/budget"
 	"meridian/serve/openai"
 )
 
@@ -28,7 +29,7 @@ type passed struct {
 	g     *Gateway
 	r     *http.Request
 	out   *client
-	body  heldBytes
+	body  budget.Held
 	model string
 }
 
@@ -42,8 +43,8 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	id := newTransfer().String()
 	w.Header().Set(headerRequest, id)
 	w.Header().Set(headerClientRequest, cmp.Or(clientID(r), id))
-	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: heldBytes{budget: &g.admission.bodies}}
-	defer p.body.release()
+	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: budget.Held{Budget: &g.admission.bodies}}
+	defer p.body.Release()
 	fault := p.admit()
 	if fault == nil {
 		defer g.admission.leave()
@@ -77,12 +78,12 @@ func (p *passed) take() *openai.Error {
 		if fault := p.g.readBody(&p.body, p.r, p.out); fault != nil {
 			return fault
 		}
-		body, fault := openai.ParseBody(p.body.data)
+		body, fault := openai.ParseBody(p.body.Data)
 		if fault != nil {
 			return fault
 		}
 		// Nobody here knows where such an endpoint has what.
-		for name, rest := range openai.MembersAnywhere(p.body.data) {
+		for name, rest := range openai.MembersAnywhere(p.body.Data) {
 			if fault := refuseTransfer(name, rest); fault != nil {
 				return fault
 			}
@@ -98,7 +99,7 @@ func (p *passed) take() *openai.Error {
 		}
 	}
 	served := p.g.roster.models()
-	if p.model != "" && len(served) > 0 && index(served, p.model) < 0 && !p.g.roster.servedOnce(p.model) {
+	if p.model != "" && len(served) > 0 && slices.Index(served, p.model) < 0 && !p.g.roster.servedOnce(p.model) {
 		return openai.UnknownModel(p.model, served)
 	}
 	return nil
@@ -110,7 +111,7 @@ func refuseMemory(body *openai.Body) *openai.Error {
 	if body.Has("previous_response_id") {
 		return openai.Invalid("previous_response_id", "engines behind the gateway remember no responses; send the whole conversation as input")
 	}
-	if isTrue(body.Get("background")) {
+	if openai.IsTrue(body.Get("background")) {
 		return openai.Invalid("background", "engines behind the gateway remember no responses; ask without background, or for a stream")
 	}
 	return nil
@@ -146,7 +147,7 @@ func (p *passed) send(e *engine, id string) *trouble {
 	c := &call{engine: e, ctx: ctx, cancel: cancel, logger: p.g.options.Logger}
 	c.silence = time.AfterFunc(p.g.options.AnswerTimeout, func() { cancel(errStalled) })
 	defer c.close()
-	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.url+p.r.URL.RequestURI(), bytes.NewReader(p.body.data))
+	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.url+p.r.URL.RequestURI(), bytes.NewReader(p.body.Data))
 	if err != nil {
 		return &trouble{kind: refused, reached: true, fault: openai.Invalid("", "%v", err)}
 	}

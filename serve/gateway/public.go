@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"meridian/internal/budget"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -165,7 +166,7 @@ func (g *Gateway) modelNamed(name string) json.RawMessage {
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("model")
 	served := g.roster.models()
-	if index(served, name) < 0 {
+	if slices.Index(served, name) < 0 {
 		openai.UnknownModel(name, served).Write(w)
 		return
 	}
@@ -184,10 +185,10 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: newClient(w, r, g.options.ClientTimeout), rec: record,
-		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, trace: trace, body: heldBytes{budget: &g.admission.bodies},
+		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, trace: trace, body: budget.Held{Budget: &g.admission.bodies},
 	}
 	defer g.complete(x)
-	defer x.body.release()
+	defer x.body.Release()
 	if fault := x.admit(r); fault != nil {
 		if fault.Status == http.StatusTooManyRequests {
 			g.count.overloaded.Add(1)
@@ -223,7 +224,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	if fault != nil {
 		return fault
 	}
-	if x.request, fault = parseClientRequest(r.URL.Path, x.body.data); fault != nil {
+	if x.request, fault = parseClientRequest(r.URL.Path, x.body.Data); fault != nil {
 		return fault
 	}
 	if fault := g.resolve(x.request); fault != nil {
@@ -266,7 +267,7 @@ func (g *Gateway) resolve(c *clientRequest) *openai.Error {
 		return c.readPrompt()
 	}
 	switch {
-	case index(served, c.model) >= 0:
+	case slices.Index(served, c.model) >= 0:
 		return nil
 	case c.model == "":
 		return openai.Invalid("model", "model is missing; there is %q", served)
@@ -284,7 +285,7 @@ func (g *Gateway) complete(x *exchange) {
 		g.options.Ended(r)
 	}
 	g.logEnd(r)
-	if i := index(outcomes, r.Outcome); i >= 0 {
+	if i := slices.Index(outcomes, r.Outcome); i >= 0 {
 		g.count.outcomes[i].Add(1)
 	}
 	g.count.promptTokens.Add(uint64(r.PromptTokens))

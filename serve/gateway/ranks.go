@@ -3,6 +3,8 @@ package gateway
 import (
 	"strconv"
 	"strings"
+
+	"meridian/serve/openai"
 )
 
 // headerRank tells a vLLM server which of its data-parallel ranks a request is for;
@@ -32,7 +34,7 @@ func rankName(id string) (of string, rank int, ok bool) {
 func (r *roster) dataRank(e *engine) (int, bool) {
 	about := e.about.Load()
 	of, rank, ok := rankName(about.id)
-	if !ok || about.kind != kindVLLM {
+	if !ok || about.kind != openai.KindVLLM {
 		return 0, false
 	}
 	r.mu.Lock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/openai"
 )
 
 const (
@@ -69,7 +70,7 @@ func (e *engine) hasRoom() bool { return max(e.arriving.Load(), 0) < e.room.Load
 // receivers are the engines that requests could move to.
 func (r *roster) receivers() []*engine {
 	return slices.DeleteFunc(r.all(), func(e *engine) bool {
-		return e.role&placement.Decode == 0 || !e.up.Load() || e.about.Load().kind != kindMeridian
+		return e.role&placement.Decode == 0 || !e.up.Load() || e.about.Load().kind != openai.KindMeridian
 	})
 }
 
@@ -133,7 +134,7 @@ func (g *Gateway) balance(balances map[string]*placement.Balance) {
 
 // balanced are the engines among which requests as this one move.
 func (g *Gateway) balanced(d *departure, now time.Time) []placement.Engine {
-	kind := kindMeridian
+	kind := openai.KindMeridian
 	return g.roster.candidates(wanted{request: d.request, avoid: func(string) bool { return false }, kind: &kind}, now)
 }
 
@@ -182,7 +183,7 @@ func (d *departures) byModel() map[string][]*departure {
 	defer d.mu.Unlock()
 	models := make(map[string][]*departure)
 	for one := range d.all {
-		if one.kind != kindMeridian {
+		if one.kind != openai.KindMeridian {
 			continue // what it would cost is not known well enough
 		}
 		models[one.request.model] = append(models[one.request.model], one)

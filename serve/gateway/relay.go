@@ -284,7 +284,7 @@ func (r *relay) learn() {
 	if a.id == nil {
 		a.id, a.created = append(a.id, c.Get("id")...), append(a.created, c.Get("created")...)
 	}
-	if rep := parseReport(c.Report); rep != nil {
+	if rep := openai.ParseReport(c.Report); rep != nil {
 		r.report = rep
 		r.x.noteForced(rep)
 		if !r.resumed { // what is computed again is no part of the way to the first token

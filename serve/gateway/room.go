@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/openai"
 )
 
 // Engines that take no more. Before an answer begins, a request goes to another decode engine;
@@ -25,7 +26,7 @@ func tookNoMore(candidates []placement.Engine, key string) bool {
 // maySpare tells whether a prefill engine may generate for this request where decode engines
 // are full: one that could not leave it again would keep it from prompts to its end.
 func (x *exchange) maySpare() bool {
-	mode, _ := x.mode(&about{kind: kindMeridian})
+	mode, _ := x.mode(&about{kind: openai.KindMeridian})
 	return mode == resumeExact && x.flow.mayMove()
 }
 
@@ -65,7 +66,7 @@ func (g *Gateway) lookForRoom() {
 		return
 	}
 	full := slices.DeleteFunc(g.roster.all(), func(e *engine) bool {
-		return !e.up.Load() || e.about.Load().kind != kindMeridian || !g.roster.isFull(e)
+		return !e.up.Load() || e.about.Load().kind != openai.KindMeridian || !g.roster.isFull(e)
 	})
 	g.askRoom(full)
 }

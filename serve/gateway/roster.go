@@ -286,7 +286,7 @@ type wanted struct {
 	request *clientRequest
 	avoid   func(key string) bool
 	// kind, where it is not nil, is the kind that it must be.
-	kind *engineKind
+	kind *openai.EngineKind
 	// spare: prefill engines may generate where decode engines are full.
 	spare bool
 }
@@ -320,7 +320,7 @@ func (r *roster) candidates(w wanted, now time.Time) []placement.Engine {
 		arriving := e.arriving.Load()
 		running := int(max(e.running.Load()+arriving, 0))
 		candidates = append(candidates, placement.Engine{
-			ID: key, Role: role, Phases: e.phases, Doubtful: !up, Full: e.isFull(now), Spare: w.spare && role == placement.Prefill && a.kind == kindMeridian,
+			ID: key, Role: role, Phases: e.phases, Doubtful: !up, Full: e.isFull(now), Spare: w.spare && role == placement.Prefill && a.kind == openai.KindMeridian,
 			Held: held, Told: told, InFlight: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.waiting.Load()),
 			All: int(max(e.all.Load()+arriving, 0)),
 		})

@@ -128,17 +128,7 @@ func (s *secrets) said(text string) string {
 	if s.toldBy(text) {
 		return ""
 	}
-	return cut(text, maxSaid)
-}
-
-// cut bounds a stranger's text, and takes out what would move a terminal's cursor.
-func cut(text string, limit int) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) && r != '\n' {
-			return ' '
-		}
-		return r
-	}, clip.Text(text, limit, "…"))
+	return clip.Plain(text, maxSaid)
 }
 
 // word is a text of an engine that programs compare, as a code or a type; nil where

@@ -25,7 +25,7 @@ func (e *engine) shares() bool { return e.unit.Load() > 0 && !e.stray.Load() }
 // fetches: it can be sent a prompt because the cell keeps its prefix. One that would
 // not tell what it found is not: a belief that nobody corrects could stay wrong.
 func (e *engine) fetches() bool {
-	return e.shares() && (e.tells.Load() || e.about.Load().kind == kindMeridian)
+	return e.shares() && (e.tells.Load() || e.about.Load().kind == openai.KindMeridian)
 }
 
 // storedTokens is how many tokens of the prompt an engine can fetch, where so many of
@@ -94,7 +94,7 @@ func (e *engine) spared(report *openai.Report, usage *openai.Usage) (s spared, t
 	default:
 		return s, false
 	}
-	s.of = min(s.of, maxUsage)
+	s.of = min(s.of, openai.MaxUsage)
 	s.tokens = min(max(s.tokens, 0), s.of)
 	e.tells.Store(true)
 	return s, true

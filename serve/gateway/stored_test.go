@@ -205,7 +205,7 @@ func TestHostileSparedTokens(t *testing.T) {
 		var a answer
 		a.note(&openai.Chunk{Usage: []byte(said)})
 		s, got := new(engine).spared(nil, &a.usage)
-		if got != told || s.tokens < 0 || s.tokens > s.of || s.of > maxUsage {
+		if got != told || s.tokens < 0 || s.tokens > s.of || s.of > openai.MaxUsage {
 			t.Errorf("%s is %+v, told %v, want %v", said, s, got, told)
 		}
 	}

@@ -50,23 +50,5 @@ func (t *thoughts) usage(raw json.RawMessage) []byte {
 	for _, one := range t.index {
 		total += one.tokens
 	}
-	return withDetail(raw, "reasoning_tokens", strconv.AppendInt(nil, int64(total), 10))
-}
-
-// withDetail puts a member into a usage's completion_tokens_details, where it has none; nil
-// where it has, or is no usage.
-func withDetail(usage json.RawMessage, name string, value []byte) []byte {
-	view, isObject := openai.ViewBody(usage)
-	if !isObject {
-		return nil
-	}
-	const details = "completion_tokens_details"
-	inner, isObject := openai.ViewBody(view.Get(details))
-	if !isObject {
-		inner, _ = openai.ViewBody([]byte("{}"))
-	}
-	if inner.Has(name) {
-		return nil
-	}
-	return view.With(openai.Edit{Name: details, Value: inner.With(openai.Edit{Name: name, Value: value})})
+	return openai.WithDetail(raw, "reasoning_tokens", strconv.AppendInt(nil, int64(total), 10))
 }

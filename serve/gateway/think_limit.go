@@ -45,8 +45,8 @@ func (c *clientRequest) readThinkWish(body *openai.Body) (w thinkWish, fault *op
 	least := func(name string, n *int, lowest int) *openai.Error {
 		switch {
 		case n == nil:
-		case *n < lowest || *n > maxUsage:
-			return openai.Invalid(name, "%s is %d, and must be a number of tokens from %d to %d", name, *n, lowest, maxUsage)
+		case *n < lowest || *n > openai.MaxUsage:
+			return openai.Invalid(name, "%s is %d, and must be a number of tokens from %d to %d", name, *n, lowest, openai.MaxUsage)
 		case *n < 0:
 			w.unlimited = true
 		case w.tokens == nil || *n < *w.tokens:
@@ -167,18 +167,18 @@ func (x *exchange) limitThought() {
 }
 
 // limitEdits tell an engine how long a thought may be, where the client has not.
-func (c *clientRequest) limitEdits(kind engineKind) []openai.Edit {
+func (c *clientRequest) limitEdits(kind openai.EngineKind) []openai.Edit {
 	if c.maxThink == nil {
 		return nil
 	}
 	limit := strconv.AppendInt(nil, int64(*c.maxThink), 10)
 	name := ""
 	switch {
-	case kind == kindMeridian:
+	case kind == openai.KindMeridian:
 		name = memberMaxThink
-	case kind == kindVLLM && c.tellLimit == LimitBudget:
+	case kind == openai.KindVLLM && c.tellLimit == LimitBudget:
 		name = memberBudget
-	case kind == kindVLLM && c.tellLimit == LimitXArgs:
+	case kind == openai.KindVLLM && c.tellLimit == LimitXArgs:
 		return c.limitInXArgs(limit)
 	}
 	if name == "" || c.body.Has(name) {

@@ -79,7 +79,7 @@ type thoughtOf struct {
 // thoughtsOf is nil where an engine's chunks go as they come.
 func (x *exchange) thoughtsOf(e *engine) *thoughts {
 	about := e.about.Load()
-	if !x.request.isChat() || about.kind == kindMeridian {
+	if !x.request.isChat() || about.kind == openai.KindMeridian {
 		return nil // text of completions is what was generated, and reference engines split
 	}
 	markers := x.g.thinking(x.request)
@@ -91,7 +91,7 @@ func (x *exchange) thoughtsOf(e *engine) *thoughts {
 		index: make(map[int]*thoughtOf), most: x.request.each, uncounted: len(markers.EndIDs) == 0,
 	}
 	t.mute = string(x.request.body.Get("include_reasoning")) == "false"
-	if about.kind == kindVLLM {
+	if about.kind == openai.KindVLLM {
 		t.name = "reasoning"
 	}
 	return t
@@ -101,7 +101,7 @@ func (x *exchange) thoughtsOf(e *engine) *thoughts {
 // where the client has turned thinking off, or has a template of its own, or goes on with a
 // message; and an answer that must fit a grammar from its first token has no room for one.
 func (c *clientRequest) beginsThought() bool {
-	if c.thinksNot() || isTrue(c.body.Get("continue_final_message")) || string(c.body.Get("add_generation_prompt")) == "false" {
+	if c.thinksNot() || openai.IsTrue(c.body.Get("continue_final_message")) || string(c.body.Get("add_generation_prompt")) == "false" {
 		return false
 	}
 	for name, value := range c.body.Members() {
@@ -220,7 +220,7 @@ func (t *thoughts) choice(element []byte) (rewritten []byte, changed bool) {
 		if before == "" {
 			return element, false
 		}
-		return choice.With(openai.Edit{Name: member, Value: said.With(openai.Edit{Name: "content", Value: quoted(before + text)})}), true
+		return choice.With(openai.Edit{Name: member, Value: said.With(openai.Edit{Name: "content", Value: openai.Quote(before + text)})}), true
 	}
 	last := isWhole || hasText(choice.Get("finish_reason")) || len(said.Get("tool_calls")) > len("[]")
 	thought, answer := one.take(text, last)
@@ -278,12 +278,12 @@ func (t *thoughts) rest() json.RawMessage {
 func (t *thoughts) resaid(said *openai.Body, isWhole bool, thought, answer string) []byte {
 	var edits []openai.Edit
 	if thought != "" && !t.mute {
-		edits = append(edits, openai.Edit{Name: t.name, Value: quoted(thought)})
+		edits = append(edits, openai.Edit{Name: t.name, Value: openai.Quote(thought)})
 	}
 	content := openai.Edit{Name: "content"}
 	switch {
 	case answer != "":
-		content.Value = quoted(answer)
+		content.Value = openai.Quote(answer)
 	case isWhole:
 		content.Value = json.RawMessage("null")
 	case said.Get("role") != nil:
@@ -312,16 +312,6 @@ func saysText(said *openai.Body) bool { return hasText(said.Get("content")) || h
 
 // hasText: a raw member is a text that says something.
 func hasText(raw json.RawMessage) bool { return len(raw) > len(`""`) && raw[0] == '"' }
-
-func quoted(text string) []byte {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(text); err != nil {
-		panic(err) // a text
-	}
-	return bytes.TrimRight(b.Bytes(), "\n")
-}
 
 // splitWhole is a whole answer with thoughts apart, which chunk then is.
 func (x *exchange) splitWhole(e *engine, chunk *openai.Chunk) []byte {

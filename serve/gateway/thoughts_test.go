@@ -80,7 +80,7 @@ func heard(t *testing.T, body []byte, stream bool) map[int]told {
 	}
 }
 
-func inQuotes(text string) string { return string(quoted(text)) }
+func inQuotes(text string) string { return string(openai.Quote(text)) }
 
 // spoken is the stream of an answer, cut by size; more is the last chunk's delta.
 func spoken(index int, text string, size func() int, more string) (events []string) {

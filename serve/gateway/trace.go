@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/see/ledger"
 )
@@ -29,7 +30,7 @@ type tracing struct {
 // traceOf says which trace a request belongs to: the client's, or else one of its
 // own, whose id is the request's. The client says whether it is sampled; a trace of
 // our own is by its id, so that every gateway would say the same.
-func (g *Gateway) traceOf(id transfer, r *http.Request) tracing {
+func (g *Gateway) traceOf(id kv.ID, r *http.Request) tracing {
 	t := tracing{own: g.options.Traces}
 	var came bool
 	if t.record, came = parseTraceparent(r); came {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/see/ledger"
 )
@@ -46,7 +47,7 @@ func TestParseTraceparent(t *testing.T) {
 // Who exports no spans passes on what came; who does puts the leg's own in its place.
 func TestTraceGoesOnToEngines(t *testing.T) {
 	came := http.Header{headerTraceparent: {"00-" + standardTrace + "-" + standardSpan + "-01"}, headerTracestate: {"a=1", "b=2"}}
-	id := transfer{15: 1}
+	id := kv.ID{15: 1}
 	sent := func(o Options, h http.Header) (http.Header, trust.Trace) {
 		g := &Gateway{options: o}
 		trace := g.traceOf(id, &http.Request{Header: h})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/budget"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -27,7 +28,7 @@ type warmer struct {
 	ahead  bool            // next turns are computed ahead
 	ctx    context.Context // ends when the gateway drains
 	stop   context.CancelFunc
-	memory budget        // of answers that are gathered, and of histories
+	memory budget.Budget // of answers that are gathered, and of histories
 	news   chan struct{} // something is there to look at
 
 	mu       sync.Mutex // protects what follows; the roster's is taken under it
@@ -76,7 +77,7 @@ const (
 var errBusy = errors.New("a request came")
 
 func newWarmer(g *Gateway) *warmer {
-	w := &warmer{g: g, ahead: g.options.WarmNextTurn, memory: budget{limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
+	w := &warmer{g: g, ahead: g.options.WarmNextTurn, memory: budget.Budget{Limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
 	w.ctx, w.stop = context.WithCancel(g.life)
 	return w
 }
@@ -86,7 +87,7 @@ func (w *warmer) gather(c *clientRequest) *said {
 	if !w.ahead || !c.mayWarm() {
 		return nil
 	}
-	return &said{text: heldBytes{budget: &w.memory}}
+	return &said{text: budget.Held{Budget: &w.memory}}
 }
 
 // answered takes in that a request has ended. Nothing waits for what comes of it: the
@@ -101,15 +102,15 @@ func (w *warmer) answered(x *exchange) {
 	}
 	ended := x.answer.finish == openai.FinishStop || x.answer.finish == openai.FinishLength
 	switch {
-	case x.rec.Outcome != ledger.Finished || !s.thoughtful() || len(s.text.data) == 0 && !s.unfit:
+	case x.rec.Outcome != ledger.Finished || !s.thoughtful() || len(s.text.Data) == 0 && !s.unfit:
 		return // there is nothing that the next turn would have and an engine has not
 	case s.unfit || !ended:
 		w.count(warmUnfit)
 		return
 	}
-	h := historyOf(x.request, s.text.data)
+	h := historyOf(x.request, s.text.Data)
 	h.template.beside = s.thought
-	if !w.memory.hold(h.weight) {
+	if !w.memory.Hold(h.weight) {
 		w.count(warmFull)
 		return
 	}
@@ -141,7 +142,7 @@ func (w *warmer) count(end warmEnd) { w.ends[end].Add(1) }
 
 func (w *warmer) drop(h *history, end warmEnd) {
 	w.count(end)
-	w.memory.release(h.weight)
+	w.memory.Release(h.weight)
 }
 
 // run starts and gives up until the gateway drains. What it starts is the gateway's to
@@ -247,7 +248,7 @@ func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
 // known.
 func (e *engine) mayWarm() bool {
 	a := e.about.Load()
-	return e.up.Load() && !e.stray.Load() && a.asked && (a.kind == kindVLLM || a.kind == kindMeridian)
+	return e.up.Load() && !e.stray.Load() && a.asked && (a.kind == openai.KindVLLM || a.kind == openai.KindMeridian)
 }
 
 // isIdle: no prompt waits there, and few answers are being generated.

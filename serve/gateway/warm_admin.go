@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/budget"
 	"meridian/serve/openai"
 )
 
@@ -35,8 +36,8 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		openai.Overloaded(time.Second, "%d prompts are being computed ahead, which is the limit; send the next when one has ended", MaxWarmCalls).Write(w)
 		return
 	}
-	body := heldBytes{budget: &g.admission.bodies}
-	defer body.release()
+	body := budget.Held{Budget: &g.admission.bodies}
+	defer body.Release()
 	out := newClient(w, r, g.options.ClientTimeout)
 	c, fault := g.takePrompt(&body, r, out)
 	if fault == nil {
@@ -81,7 +82,7 @@ func notJSONKind(r *http.Request) *openai.Error {
 }
 
 // takePrompt reads a request of one prompt, with all that is checked of clients'.
-func (g *Gateway) takePrompt(body *heldBytes, r *http.Request, out *client) (*clientRequest, *openai.Error) {
+func (g *Gateway) takePrompt(body *budget.Held, r *http.Request, out *client) (*clientRequest, *openai.Error) {
 	if fault := g.beginReading(); fault != nil {
 		return nil, fault
 	}
@@ -90,10 +91,10 @@ func (g *Gateway) takePrompt(body *heldBytes, r *http.Request, out *client) (*cl
 		return nil, fault
 	}
 	endpoint := openai.PathCompletions
-	if view, isObject := openai.ViewBody(body.data); isObject && view.Has("messages") {
+	if view, isObject := openai.ViewBody(body.Data); isObject && view.Has("messages") {
 		endpoint = openai.PathChat
 	}
-	c, fault := parseClientRequest(endpoint, body.data)
+	c, fault := parseClientRequest(endpoint, body.Data)
 	if fault == nil {
 		fault = g.resolve(c)
 	}

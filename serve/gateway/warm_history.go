@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"meridian/decide/placement"
+	"meridian/internal/budget"
 	"meridian/serve/openai"
 )
 
@@ -37,7 +38,7 @@ type history struct {
 
 // said gathers an answer as the client gets it.
 type said struct {
-	text    heldBytes // what a JSON string of it has between its quotes
+	text    budget.Held // what a JSON string of it has between its quotes
 	thought bool
 	// unfit: its messages cannot be written as the next turn will have them, or it is
 	// too long.
@@ -52,7 +53,7 @@ const maxSaidBytes = 1 << 20
 func (c *clientRequest) mayWarm() bool {
 	choice := bytes.TrimSpace(c.body.Get("tool_choice"))
 	forced := string(choice) == `"required"` || len(choice) > 0 && choice[0] == '{'
-	return c.isChat() && !c.whole && !forced && !isTrue(c.body.Get("continue_final_message"))
+	return c.isChat() && !c.whole && !forced && !openai.IsTrue(c.body.Get("continue_final_message"))
 }
 
 // add takes in a chunk, or a whole answer; rewritten means that the client gets
@@ -67,23 +68,23 @@ func (s *said) add(c *openai.Chunk, rewritten bool) {
 		return
 	}
 	piece := c.Text[1 : len(c.Text)-1]
-	size := len(s.text.data) + len(piece)
+	size := len(s.text.Data) + len(piece)
 	if size > maxSaidBytes {
 		s.unfit = true
 		return
 	}
-	if size > cap(s.text.data) {
-		if s.text.grow(int64(min(max(size, 2*cap(s.text.data), 1<<10), maxSaidBytes))) != nil {
+	if size > cap(s.text.Data) {
+		if s.text.Grow(int64(min(max(size, 2*cap(s.text.Data), 1<<10), maxSaidBytes))) != nil {
 			s.unfit = true
 			return
 		}
 	}
-	s.text.data = append(s.text.data, piece...)
+	s.text.Data = append(s.text.Data, piece...)
 }
 
 func (s *said) release() {
 	if s != nil {
-		s.text.release()
+		s.text.Release()
 	}
 }
 
@@ -93,7 +94,7 @@ var thinkEnd = []byte("</think>")
 
 // thoughtful: the answer had a thought, which its template is likely to strip. What
 // came without one is kept by its engine as the next turn will have it.
-func (s *said) thoughtful() bool { return s.thought || bytes.Contains(s.text.data, thinkEnd) }
+func (s *said) thoughtful() bool { return s.thought || bytes.Contains(s.text.Data, thinkEnd) }
 
 // historyOf is the history of a request and its answer, not yet written. It keeps of the
 // request what write needs, and weighs as much memory as it keeps from being freed.

@@ -34,7 +34,7 @@ type ComputedPrompt struct {
 // over: an engine that has no time for what is of the lowest priority has not failed.
 func (g *Gateway) computePrompt(ctx context.Context, e *engine, l promptLeg) (ComputedPrompt, *trouble) {
 	view, isObject := openai.ViewBody(l.body)
-	if !isObject || e.about.Load().kind != kindVLLM || e.unprioritized.Load() {
+	if !isObject || e.about.Load().kind != openai.KindVLLM || e.unprioritized.Load() {
 		return g.sendPrompt(ctx, e, l)
 	}
 	low := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority", Value: []byte(lowestPriority)})}
@@ -73,7 +73,7 @@ func (g *Gateway) sendPrompt(ctx context.Context, e *engine, l promptLeg) (Compu
 	if d := a.usage.PromptDetails; d != nil {
 		p.CachedTokens = min(max(d.CachedTokens, 0), p.PromptTokens)
 	}
-	if report := parseReport(chunk.Report); report != nil && report.KV == openai.KVFound {
+	if report := openai.ParseReport(chunk.Report); report != nil && report.KV == openai.KVFound {
 		p.FoundTokens = min(max(report.KVTokens, 0), p.PromptTokens)
 	}
 	return p, nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/internal/budget"
 	"meridian/serve/openai"
 )
 
@@ -33,7 +34,7 @@ func (c *testCell) settled() map[string]uint64 {
 	c.t.Helper()
 	var m WarmMetrics
 	c.until("nothing is computed ahead", func() bool {
-		gone := c.warmer.memory.used.Load() == 0 // what is gone is counted
+		gone := c.warmer.memory.Used() == 0 // what is gone is counted
 		m = c.Metrics().Warm
 		return gone && m.Waiting == 0 && m.Working == 0
 	})
@@ -138,7 +139,7 @@ func TestNothingIsComputedAheadForWhoLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	c.until("half of it is there", func() bool { return c.decode[0].open.Load() == 1 && c.warmer.memory.used.Load() > 0 })
+	c.until("half of it is there", func() bool { return c.decode[0].open.Load() == 1 && c.warmer.memory.Used() > 0 })
 	leave()
 	c.until("it is over", func() bool { return c.Metrics().Requests["cancelled"] == 1 })
 	if ends := fmt.Sprint(c.settled()); ends != "map[]" {
@@ -325,7 +326,7 @@ func TestHistories(t *testing.T) {
 }
 
 func TestSaid(t *testing.T) {
-	s := said{text: heldBytes{budget: &budget{limit: 1 << 30}}}
+	s := said{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
 	for _, chunk := range []string{
 		`{"choices":[{"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"reasoning":"hm"}}]}`,
 		`{"choices":[{"delta":{"content":"a\ud83d"}}]}`, `{"choices":[{"delta":{"content":"\ude00\"b"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
@@ -334,10 +335,10 @@ func TestSaid(t *testing.T) {
 		c.Parse([]byte(chunk))
 		s.add(&c, false)
 	}
-	if got := string(s.text.data); got != `a\ud83d\ude00\"b` || !s.thoughtful() || s.unfit {
+	if got := string(s.text.Data); got != `a\ud83d\ude00\"b` || !s.thoughtful() || s.unfit {
 		t.Errorf("gathered %s, thought %v, unfit %v", got, s.thought, s.unfit)
 	}
-	inline := said{text: heldBytes{budget: &budget{limit: 1 << 30}}}
+	inline := said{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
 	var c openai.Chunk
 	c.Parse([]byte(`{"choices":[{"message":{"content":"<think>hm</think>a"}}]}`))
 	if inline.add(&c, false); !inline.thoughtful() {
@@ -347,14 +348,14 @@ func TestSaid(t *testing.T) {
 	if inline.add(&c, false); !inline.unfit {
 		t.Error("a call of a tool is taken for a text")
 	}
-	long := said{text: heldBytes{budget: &budget{limit: 1 << 30}}}
+	long := said{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
 	c.Parse([]byte(`{"choices":[{"delta":{"content":"` + strings.Repeat("a", 700<<10) + `"}}]}`))
 	long.add(&c, false)
-	if long.add(&c, false); !long.unfit || long.text.held > maxSaidBytes {
-		t.Errorf("%d bytes are held of an answer without end", long.text.held)
+	if long.add(&c, false); !long.unfit || long.text.Size() > maxSaidBytes {
+		t.Errorf("%d bytes are held of an answer without end", long.text.Size())
 	}
-	poor := said{text: heldBytes{budget: &budget{limit: 100}}}
-	if poor.add(&c, false); !poor.unfit || poor.text.held != 0 {
+	poor := said{text: budget.Held{Budget: &budget.Budget{Limit: 100}}}
+	if poor.add(&c, false); !poor.unfit || poor.text.Size() != 0 {
 		t.Error("it holds what there is no memory for")
 	}
 }

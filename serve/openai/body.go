@@ -215,3 +215,17 @@ func (b *Body) Members() iter.Seq2[string, json.RawMessage] {
 		}
 	}
 }
+
+// IsTrue: a raw member says true.
+func IsTrue(raw json.RawMessage) bool { return string(raw) == "true" }
+
+// Quote is a text as JSON has it; &, < and > stay as they are.
+func Quote(text string) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(text); err != nil {
+		panic(err) // a text
+	}
+	return bytes.TrimRight(b.Bytes(), "\n")
+}

@@ -187,3 +187,12 @@ func isStopReason(text string) bool {
 	_, err := strconv.ParseInt(text, 10, 64)
 	return err == nil || text[0] == '"'
 }
+
+// ParseReport reads what an engine tells, nil where it tells nothing that can be read.
+func ParseReport(raw json.RawMessage) *Report {
+	var r Report
+	if raw == nil || json.Unmarshal(raw, &r) != nil {
+		return nil
+	}
+	return &r
+}
