@@ -7,7 +7,7 @@ import (
 
 	"meridian/run/config"
 	"meridian/run/models"
-	"meridian/serve/gateway"
+	"meridian/serve/gateway/thought"
 )
 
 func TestThinkingOf(t *testing.T) {
@@ -27,12 +27,12 @@ func TestThinkingOf(t *testing.T) {
 	}
 	of := thinkingOf(l.Config)
 	start, end := []string{"<think>"}, []string{"</think>"}
-	for name, want := range map[string]gateway.Thinking{
+	for name, want := range map[string]thought.Markers{
 		"org/Qwen3":   {Starts: start, Ends: end, StartIDs: []uint32{151667}, EndIDs: []uint32{151668}},
 		"DeepSeek-R1": {Starts: start, Ends: end, StartIDs: []uint32{128798}, EndIDs: []uint32{128799}, Opened: true},
 		"gpt-oss":     {},
-		"raw":         {Ends: []string{"</t>"}, Opened: true, Limit: gateway.LimitBudget},
-		"off":         {Ends: []string{"</t>"}, EndIDs: []uint32{7}, Whole: true, Limit: gateway.LimitXArgs},
+		"raw":         {Ends: []string{"</t>"}, Opened: true, Limit: thought.LimitBudget},
+		"off":         {Ends: []string{"</t>"}, EndIDs: []uint32{7}, Whole: true, Limit: thought.LimitXArgs},
 		"unknown":     {},
 	} {
 		if diff := cmp.Diff(want, of(name)); diff != "" {

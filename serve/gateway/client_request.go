@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
@@ -37,7 +38,7 @@ type clientRequest struct {
 	// and tellLimit how vLLM is told.
 	wish      thinkWish
 	maxThink  *int
-	tellLimit ThinkLimit
+	tellLimit thought.Limit
 	// phase is what its answer begins with; 0 where that is not known.
 	phase placement.Phases
 
@@ -340,4 +341,36 @@ func (c *clientRequest) resumable(kind openai.EngineKind, maxContext int) (resum
 		return resumeNever, "the request has no max_tokens, and the engine does not say how long its context is"
 	}
 	return resumeGreedy, ""
+}
+
+// beginsThought: where a template opens thoughts, it does for this request. It does not
+// where the client has turned thinking off, or has a template of its own, or goes on with a
+// message; and an answer that must fit a grammar from its first token has no room for one.
+func (c *clientRequest) beginsThought() bool {
+	if c.thinksNot() || openai.IsTrue(c.body.Get("continue_final_message")) || string(c.body.Get("add_generation_prompt")) == "false" {
+		return false
+	}
+	for name, value := range c.body.Members() {
+		if constrains(name, value) {
+			return false
+		}
+	}
+	choice := bytes.TrimSpace(c.body.Get("tool_choice"))
+	return string(choice) != `"required"` && (len(choice) == 0 || choice[0] != '{')
+}
+
+// constrains: a member that makes another prompt, or leaves an answer no room for a thought.
+func constrains(name string, value json.RawMessage) bool {
+	switch {
+	case string(value) == "null":
+		return false
+	case name == "response_format":
+		for member, kind := range openai.Members(value) {
+			if member == "type" && string(kind) == `"text"` {
+				return false
+			}
+		}
+		return true
+	}
+	return name == "chat_template" || name == "structured_outputs" || strings.HasPrefix(name, "guided_")
 }

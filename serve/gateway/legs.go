@@ -7,6 +7,7 @@ import (
 
 	"meridian/kv"
 	"meridian/member/trust"
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
@@ -153,7 +154,7 @@ func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.Raw
 // withName gives the request a name in a leg's params, under which vLLM's workers tell that they
 // have ended its thought.
 func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
-	if to.kind != openai.KindVLLM || l.request.tellLimit != LimitXArgs {
+	if to.kind != openai.KindVLLM || l.request.tellLimit != thought.LimitXArgs {
 		return params
 	}
 	return withMember(params, "meridian_request", openai.Quote(l.id.String()))

@@ -14,6 +14,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/member/directory"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
@@ -44,7 +45,7 @@ type Options struct {
 	WarmNextTurn bool
 	// Thinking tells how a model thinks, by the name that engines give it; nil: nothing is
 	// known of any. It is called from many requests at once.
-	Thinking func(model string) Thinking
+	Thinking func(model string) thought.Markers
 	// Efforts are how many tokens a thought may have, by reasoning_effort; one that is not
 	// named leaves it to engines, but for none.
 	Efforts map[string]int
@@ -218,4 +219,12 @@ func isLoopback(address string) (bool, error) {
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback(), nil
+}
+
+// thinking is what is known of the model of a request.
+func (g *Gateway) thinking(c *clientRequest) thought.Markers {
+	if g.options.Thinking == nil {
+		return thought.Markers{}
+	}
+	return g.options.Thinking(c.model)
 }

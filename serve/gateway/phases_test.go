@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
@@ -14,7 +15,7 @@ func forPhases(t *testing.T, change func(*Options)) *testCell {
 	t.Helper()
 	c := newCell(t, 0, 2, func(o *Options) {
 		o.Backends[0].Phases, o.Backends[1].Phases = placement.Think, placement.Answer
-		marked(func(*Thinking) {})(o)
+		marked(func(*thought.Markers) {})(o)
 		if change != nil {
 			change(o)
 		}

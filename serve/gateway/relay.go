@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
@@ -21,7 +22,7 @@ type relay struct {
 	// earlier point than the client has come to.
 	again overlap
 
-	thoughts *thoughts // nil where the engine's chunks go as they come
+	thoughts *thought.Split // nil where the engine's chunks go as they come
 
 	chunk  openai.Chunk
 	whole  bool   // the chunk is one token, with its text
@@ -201,14 +202,14 @@ func (r *relay) split() (nothing bool) {
 	if r.thoughts == nil {
 		return false
 	}
-	data, changed := r.thoughts.rewrite(&r.chunk)
+	data, changed := r.thoughts.Rewrite(&r.chunk)
 	if !changed {
 		return false
 	}
 	c := &r.chunk
 	c.Parse(data)
 	if nothing = c.Blank && c.Choices == 1 && !c.Says(); nothing {
-		r.timed(sample{thought: r.thoughts.thinks(), tokens: 1}) // a token came, whatever is shown of it
+		r.timed(sample{thought: r.thoughts.Thinks(), tokens: 1}) // a token came, whatever is shown of it
 	}
 	return nothing
 }
@@ -218,7 +219,7 @@ func (r *relay) release() {
 	if r.thoughts == nil || r.complete() {
 		return
 	}
-	rest := r.thoughts.rest()
+	rest := r.thoughts.Rest()
 	view, isObject := openai.ViewBody(r.x.ownChunk([]openai.CompletionChoice{}, nil))
 	if rest != nil && isObject {
 		r.ready = openai.AppendEvent(r.ready, view.With(openai.Edit{Name: "choices", Value: rest}))
@@ -324,7 +325,7 @@ func (r *relay) settle() {
 		r.x.cannotResume("the answer is longer than any that goes on elsewhere")
 		return
 	}
-	if r.x.flow.resume == resumeGreedy && (c.Thought || r.thoughts.holds()) {
+	if r.x.flow.resume == resumeGreedy && (c.Thought || r.thoughts.Holds()) {
 		r.x.flow.thinks = true
 		a.beyond.tokens = append(a.beyond.tokens, c.Tokens...)
 		return
@@ -375,4 +376,34 @@ func orNull(raw json.RawMessage) json.RawMessage {
 		return json.RawMessage("0")
 	}
 	return raw
+}
+
+// thoughtsOf is nil where an engine's chunks go as they come.
+func (x *exchange) thoughtsOf(e *engine) *thought.Split {
+	about := e.about.Load()
+	if !x.request.isChat() || about.kind == openai.KindMeridian {
+		return nil // text of completions is what was generated, and reference engines split
+	}
+	markers := x.g.thinking(x.request)
+	if markers.Whole || len(markers.Ends) == 0 {
+		return nil
+	}
+	name := "reasoning_content"
+	if about.kind == openai.KindVLLM {
+		name = "reasoning"
+	}
+	return thought.New(thought.Options{
+		Markers: markers, Opened: markers.Opened && x.request.beginsThought(), Name: name,
+		Mute: string(x.request.body.Get("include_reasoning")) == "false", Answers: x.request.each, Splits: &e.splits,
+	})
+}
+
+// splitWhole is a whole answer with thoughts apart, which chunk then is.
+func (x *exchange) splitWhole(e *engine, chunk *openai.Chunk) []byte {
+	if t := x.thoughtsOf(e); t != nil {
+		if data, changed := t.Rewrite(chunk); changed {
+			chunk.Parse(data)
+		}
+	}
+	return chunk.Raw()
 }

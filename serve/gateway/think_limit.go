@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
@@ -176,9 +177,9 @@ func (c *clientRequest) limitEdits(kind openai.EngineKind) []openai.Edit {
 	switch {
 	case kind == openai.KindMeridian:
 		name = memberMaxThink
-	case kind == openai.KindVLLM && c.tellLimit == LimitBudget:
+	case kind == openai.KindVLLM && c.tellLimit == thought.LimitBudget:
 		name = memberBudget
-	case kind == openai.KindVLLM && c.tellLimit == LimitXArgs:
+	case kind == openai.KindVLLM && c.tellLimit == thought.LimitXArgs:
 		return c.limitInXArgs(limit)
 	}
 	if name == "" || c.body.Has(name) {

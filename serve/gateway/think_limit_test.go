@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
@@ -111,24 +112,24 @@ func TestThinkLimit(t *testing.T) {
 // stays.
 func TestThinkLimitIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
-		limit     ThinkLimit
+		limit     thought.Limit
 		reference bool
 		members   string
 		want      map[string]string // "" for none
 	}{
-		"a reference engine":  {LimitNone, true, `,"reasoning_effort":"low"`, map[string]string{"max_think_tokens": "20", "thinking_token_budget": "", "reasoning_effort": `"low"`}},
-		"in its own member":   {LimitNone, true, `,"max_think_tokens":50,"thinking_token_budget":30`, map[string]string{"max_think_tokens": "50", "thinking_token_budget": "30"}},
-		"who says nothing":    {LimitBudget, true, ``, map[string]string{"max_think_tokens": "", "thinking_token_budget": ""}},
-		"plain vLLM":          {LimitNone, false, `,"max_think_tokens":5,"reasoning_effort":"low"`, map[string]string{"thinking_token_budget": "", "vllm_xargs": "", "max_think_tokens": "5"}},
-		"vLLM with a parser":  {LimitBudget, false, `,"reasoning_effort":"low"`, map[string]string{"thinking_token_budget": "20", "vllm_xargs": "", "max_think_tokens": ""}},
-		"its own budget":      {LimitBudget, false, `,"thinking_token_budget":3,"max_think_tokens":2`, map[string]string{"thinking_token_budget": "3"}},
-		"vLLM with Meridian":  {LimitXArgs, false, `,"max_think_tokens":5`, map[string]string{"vllm_xargs": `{"meridian_max_think_tokens":5}`, "thinking_token_budget": ""}},
-		"beside others":       {LimitXArgs, false, `,"max_think_tokens":5,"vllm_xargs":{"k":"v"}`, map[string]string{"vllm_xargs": `{"k":"v","meridian_max_think_tokens":5}`}},
-		"and its own in them": {LimitXArgs, false, `,"max_think_tokens":5,"vllm_xargs":{"meridian_max_think_tokens":9}`, map[string]string{"vllm_xargs": `{"meridian_max_think_tokens":9}`}},
+		"a reference engine":  {thought.LimitNone, true, `,"reasoning_effort":"low"`, map[string]string{"max_think_tokens": "20", "thinking_token_budget": "", "reasoning_effort": `"low"`}},
+		"in its own member":   {thought.LimitNone, true, `,"max_think_tokens":50,"thinking_token_budget":30`, map[string]string{"max_think_tokens": "50", "thinking_token_budget": "30"}},
+		"who says nothing":    {thought.LimitBudget, true, ``, map[string]string{"max_think_tokens": "", "thinking_token_budget": ""}},
+		"plain vLLM":          {thought.LimitNone, false, `,"max_think_tokens":5,"reasoning_effort":"low"`, map[string]string{"thinking_token_budget": "", "vllm_xargs": "", "max_think_tokens": "5"}},
+		"vLLM with a parser":  {thought.LimitBudget, false, `,"reasoning_effort":"low"`, map[string]string{"thinking_token_budget": "20", "vllm_xargs": "", "max_think_tokens": ""}},
+		"its own budget":      {thought.LimitBudget, false, `,"thinking_token_budget":3,"max_think_tokens":2`, map[string]string{"thinking_token_budget": "3"}},
+		"vLLM with Meridian":  {thought.LimitXArgs, false, `,"max_think_tokens":5`, map[string]string{"vllm_xargs": `{"meridian_max_think_tokens":5}`, "thinking_token_budget": ""}},
+		"beside others":       {thought.LimitXArgs, false, `,"max_think_tokens":5,"vllm_xargs":{"k":"v"}`, map[string]string{"vllm_xargs": `{"k":"v","meridian_max_think_tokens":5}`}},
+		"and its own in them": {thought.LimitXArgs, false, `,"max_think_tokens":5,"vllm_xargs":{"meridian_max_think_tokens":9}`, map[string]string{"vllm_xargs": `{"meridian_max_think_tokens":9}`}},
 	} {
 		change := func(o *Options) {
 			o.Efforts = testEfforts
-			marked(func(m *Thinking) { m.Limit = c.limit })(o)
+			marked(func(m *thought.Markers) { m.Limit = c.limit })(o)
 		}
 		body := `{"model":"m","messages":[{"role":"user","content":"x"}],"max_tokens":2` + c.members + `}`
 		got := make(map[string]json.RawMessage)
@@ -188,9 +189,9 @@ func TestForcedEnds(t *testing.T) {
 // what it says there itself is the client's.
 func TestForcedEndsOfVLLM(t *testing.T) {
 	const usage = `"usage":{"prompt_tokens":1,"total_tokens":3,"completion_tokens":2}`
-	for limit, isTold := range map[ThinkLimit]bool{LimitXArgs: true, LimitBudget: false, LimitNone: false} {
+	for limit, isTold := range map[thought.Limit]bool{thought.LimitXArgs: true, thought.LimitBudget: false, thought.LimitNone: false} {
 		d := newFakeVLLM(t)
-		cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(func(m *Thinking) { m.Limit = limit }))
+		cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(func(m *thought.Markers) { m.Limit = limit }))
 		d.whole = `{"id":"1","choices":[{"index":0,"message":{"reasoning":"hm","content":"hi"},"finish_reason":"stop","stop_reason":"meridian_forced_end:hard_cap:17"}],` + usage + `}`
 		d.stream = `data: {"id":"1","choices":[{"index":0,"delta":{"reasoning":"hm"}}]}` + "\n\n" +
 			`data: {"id":"1","choices":[{"index":0,"delta":{"content":"hi"},"finish_reason":"stop","stop_reason":"meridian_forced_end:hard_cap:17"}]}` + "\n\n" +

@@ -8,17 +8,18 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
 // marked is a model that marks its thoughts.
-func marked(change func(*Thinking)) func(*Options) {
+func marked(change func(*thought.Markers)) func(*Options) {
 	return func(o *Options) {
-		m := Thinking{Starts: []string{"<think>"}, Ends: []string{"</think>"}, StartIDs: []uint32{900}, EndIDs: []uint32{901}}
+		m := thought.Markers{Starts: []string{"<think>"}, Ends: []string{"</think>"}, StartIDs: []uint32{900}, EndIDs: []uint32{901}}
 		if change != nil {
 			change(&m)
 		}
-		o.Thinking = func(string) Thinking { return m }
+		o.Thinking = func(string) thought.Markers { return m }
 	}
 }
 
@@ -171,7 +172,7 @@ func shuffled(random *rand.Rand, a, b []string) (both []string) {
 // turned thinking off, or an answer has no room for a thought, there is none.
 func TestOpenedThoughts(t *testing.T) {
 	d := newFakeVLLM(t)
-	cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(func(m *Thinking) { m.Opened = true }))
+	cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(func(m *thought.Markers) { m.Opened = true }))
 	d.stream = streamOf(spoken(0, "hm\n</think>\n\nyes", func() int { return 3 }, "")...)
 	for more, thinks := range map[string]bool{
 		``:                                           true,
@@ -218,14 +219,14 @@ func TestWhatIsNotSplit(t *testing.T) {
 	raw := streamOf(spoken(0, "<think>hm</think>yes", func() int { return 4 }, "")...)
 	for name, c := range map[string]struct {
 		path, body string
-		change     func(*Thinking)
+		change     func(*thought.Markers)
 		streams    []string // one after the other, of one engine
 	}{
 		"an engine that splits":  {openai.PathChat, chatStream + `}`, nil, []string{splitting, unthinking, splitting}},
-		"and opened":             {openai.PathChat, chatStream + `}`, func(m *Thinking) { m.Opened = true }, []string{splitting, unthinking}},
+		"and opened":             {openai.PathChat, chatStream + `}`, func(m *thought.Markers) { m.Opened = true }, []string{splitting, unthinking}},
 		"a completion":           {openai.PathCompletions, `{"model":"m","prompt":"x","stream":true}`, nil, []string{text}},
-		"turned off":             {openai.PathChat, chatStream + `}`, func(m *Thinking) { m.Whole = true }, []string{raw}},
-		"a model without a mark": {openai.PathChat, chatStream + `}`, func(m *Thinking) { *m = Thinking{} }, []string{raw}},
+		"turned off":             {openai.PathChat, chatStream + `}`, func(m *thought.Markers) { m.Whole = true }, []string{raw}},
+		"a model without a mark": {openai.PathChat, chatStream + `}`, func(m *thought.Markers) { *m = thought.Markers{} }, []string{raw}},
 	} {
 		d := newFakeVLLM(t)
 		cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(c.change))
@@ -277,7 +278,7 @@ func TestReasoningTokens(t *testing.T) {
 		return `{"id":"1","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":7` + details + `}}`
 	}
 	for name, c := range map[string]struct {
-		change func(*Thinking)
+		change func(*thought.Markers)
 		events []string
 		want   string
 	}{
@@ -287,7 +288,7 @@ func TestReasoningTokens(t *testing.T) {
 			`"completion_tokens_details":{"reasoning_tokens":3}`,
 		},
 		"opened": {
-			func(m *Thinking) { m.Opened = true },
+			func(m *thought.Markers) { m.Opened = true },
 			[]string{piece("a", `,"token_ids":[1]`), piece("</think>d", `,"token_ids":[901,4]`), end, usage(`,"completion_tokens_details":null`)},
 			`"completion_tokens_details":{"reasoning_tokens":1}`,
 		},
@@ -307,7 +308,7 @@ func TestReasoningTokens(t *testing.T) {
 			`"completion_tokens":7}`,
 		},
 		"no ids":      {nil, []string{piece("<think>a</think>", ""), end, usage("")}, `"completion_tokens":7}`},
-		"no known id": {func(m *Thinking) { m.EndIDs = nil }, []string{piece("<think>a</think>", `,"token_ids":[900,1,901]`), end, usage("")}, `"completion_tokens":7}`},
+		"no known id": {func(m *thought.Markers) { m.EndIDs = nil }, []string{piece("<think>a</think>", `,"token_ids":[900,1,901]`), end, usage("")}, `"completion_tokens":7}`},
 	} {
 		d := newFakeVLLM(t)
 		cell := beforeVLLM(t, nil, []*fakeVLLM{d}, marked(c.change))
@@ -330,36 +331,6 @@ func TestThoughtsThatNobodyWants(t *testing.T) {
 	}
 }
 
-// FuzzThoughts: whatever an engine sends, what is JSON stays JSON, and the second look at it
-// changes nothing.
-func FuzzThoughts(f *testing.F) {
-	for _, data := range []string{
-		`{"choices":[{"index":0,"delta":{"content":"<think>a"}},{"index":1,"message":{"content":"<think>a</think>b","tool_calls":[]}}]}`,
-		`{"choices":[{"delta":{"content":}},{"index":,"delta":[]},7,{"index":-1,"delta":{"content":"x"}}],"usage":{"completion_tokens_details":[]}}`,
-		`{"choices":[{"delta":{"content":"<th"},"token_ids":[900,1]},{"delta":{"content":"ink>","reasoning":"r"},"token_ids":[x]}],"usage":{}}`,
-	} {
-		f.Add([]byte(data), true)
-	}
-	f.Fuzz(func(t *testing.T, data []byte, opened bool) {
-		markers := Thinking{Starts: []string{"<think>"}, Ends: []string{"</think>"}, StartIDs: []uint32{900}, EndIDs: []uint32{901}}
-		th := &thoughts{engine: &engine{}, markers: markers, opened: opened, name: "reasoning", index: make(map[int]*thoughtOf), most: 2}
-		for range 2 {
-			var c openai.Chunk
-			if !c.Parse(data) {
-				return
-			}
-			out, _ := th.rewrite(&c)
-			if json.Valid(data) && !json.Valid(out) {
-				t.Fatalf("%s became %s", data, out)
-			}
-			if rest := th.rest(); rest != nil && !json.Valid(rest) {
-				t.Fatalf("what is left is %s", rest)
-			}
-			data = out
-		}
-	})
-}
-
 // An engine that ends its stream without ending its answer owes nothing that was held back.
 func TestHeldBackAtTheEnd(t *testing.T) {
 	d := newFakeVLLM(t)
@@ -368,29 +339,5 @@ func TestHeldBackAtTheEnd(t *testing.T) {
 	d.stream = streamOf(events[:len(events)-1]...)
 	if got := heard(t, cell.post(openai.PathChat, chatStream+`}`).body, true)[0]; got.Thought != "hm</thi" || got.Answer != "" {
 		t.Errorf("the client has %+v", got)
-	}
-}
-
-// BenchmarkThoughts is what a chunk costs: of a thought that is taken out, and of the answer
-// after it.
-func BenchmarkThoughts(b *testing.B) {
-	chunk := []byte(`{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" token"},"logprobs":null,"finish_reason":null,"token_ids":null}]}`)
-	for _, part := range []struct {
-		name  string
-		first string
-	}{{"thought", "<think>"}, {"answer", "<think></think>"}} {
-		b.Run(part.name, func(b *testing.B) {
-			th := &thoughts{engine: &engine{}, markers: Thinking{Starts: []string{"<think>"}, Ends: []string{"</think>"}}, name: "reasoning", index: make(map[int]*thoughtOf), most: 1, uncounted: true}
-			var c openai.Chunk
-			c.Parse([]byte(`{"choices":[{"index":0,"delta":{"content":"` + part.first + `"}}]}`))
-			th.rewrite(&c)
-			b.ReportAllocs()
-			for b.Loop() {
-				c.Parse(chunk)
-				if data, changed := th.rewrite(&c); changed {
-					c.Parse(data)
-				}
-			}
-		})
 	}
 }

@@ -1,4 +1,4 @@
-package gateway
+package thought
 
 import (
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package gateway
+package thought
 
 import (
 	"encoding/json"
@@ -10,7 +10,7 @@ import (
 
 // count counts the tokens of a thought, where the engine tells ids and the model's markers
 // are known by theirs.
-func (t *thoughts) count(one *thoughtOf, list json.RawMessage, says, thinks bool) {
+func (t *Split) count(one *answerState, list json.RawMessage, says, thinks bool) {
 	if t.uncounted {
 		return
 	}
@@ -27,9 +27,9 @@ func (t *thoughts) count(one *thoughtOf, list json.RawMessage, says, thinks bool
 		case err != nil:
 			t.uncounted = true
 			return
-		case slices.Contains(t.markers.EndIDs, id):
+		case slices.Contains(t.options.Markers.EndIDs, id):
 			one.within, one.ended = false, true
-		case slices.Contains(t.markers.StartIDs, id):
+		case slices.Contains(t.options.Markers.StartIDs, id):
 			one.within = true
 		case one.within:
 			one.tokens++
@@ -42,7 +42,7 @@ func (t *thoughts) count(one *thoughtOf, list json.RawMessage, says, thinks bool
 
 // usage is an engine's with how many tokens were thought; nil where the engine tells itself,
 // or nobody knows.
-func (t *thoughts) usage(raw json.RawMessage) []byte {
+func (t *Split) usage(raw json.RawMessage) []byte {
 	if raw == nil || t.uncounted || len(t.index) == 0 {
 		return nil
 	}

@@ -1,19 +1,20 @@
-package gateway
+// Package thought tells thoughts from answers where an engine leaves them in the text, and
+// counts their tokens. What it makes of a chat is what an engine with a parser would have sent.
+package thought
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
+	"sync/atomic"
 
 	"meridian/serve/openai"
 )
 
-// Thinking is what the gateway knows of how a model thinks.
-type Thinking struct {
+// Markers is what the gateway knows of how a model thinks.
+type Markers struct {
 	// Starts and Ends are texts that mark thoughts; without Ends nothing is split.
 	Starts, Ends []string
 	// StartIDs and EndIDs are tokens that do, where they are known: by them thoughts are
@@ -24,50 +25,56 @@ type Thinking struct {
 	// Whole: answers are not split.
 	Whole bool
 	// Limit is how vLLM is told how long a thought may be.
-	Limit ThinkLimit
+	Limit Limit
 }
 
-// ThinkLimit is a member of a request that limits a thought.
-type ThinkLimit uint8
+// Limit is a member of a request that limits a thought.
+type Limit uint8
 
 // The members that there are.
 const (
 	// LimitNone: vLLM is told nothing.
-	LimitNone ThinkLimit = iota
+	LimitNone Limit = iota
 	// LimitBudget is thinking_token_budget, vLLM's own.
 	LimitBudget
 	// LimitXArgs is meridian_max_think_tokens in vllm_xargs.
 	LimitXArgs
 )
 
-// thinking is what is known of the model of a request.
-func (g *Gateway) thinking(c *clientRequest) Thinking {
-	if g.options.Thinking == nil {
-		return Thinking{}
-	}
-	return g.options.Thinking(c.model)
+// Options say whose thoughts are split.
+type Options struct {
+	Markers Markers
+	// Opened: the prompt has ended with a start marker.
+	Opened bool
+	// Name is how the engine's kind calls a thought.
+	Name string
+	// Mute: the client wants no thoughts, which a parser would then keep to itself.
+	Mute bool
+	// Answers is how many there may be.
+	Answers int
+	// Splits: the engine has sent a thought apart from an answer, so that it tells them apart
+	// itself. It is the engine's, for all legs.
+	Splits *atomic.Bool
 }
 
-// thoughts makes of the chat of an engine that leaves thoughts in the text what one would
+// Split makes of the chat of an engine that leaves thoughts in the text what one would
 // send that splits them: chunk by chunk, so that everything behind it sees only the latter.
-// It is of one leg.
-type thoughts struct {
-	engine  *engine
-	markers Thinking
-	opened  bool
-	// name is how the engine's kind calls a thought.
-	name string
-	// mute: the client wants no thoughts, which a parser would then keep to itself.
-	mute  bool
-	index map[int]*thoughtOf
-	most  int // answers that there may be
-	open  int // of index: those that are not done
+// It is of one leg; nil splits nothing.
+type Split struct {
+	options Options
+	index   map[int]*answerState
+	open    int // of index: those that are not done
 	// uncounted: the tokens of a thought cannot be told.
 	uncounted bool
 }
 
-// thoughtOf is the thought of one answer.
-type thoughtOf struct {
+// New begins with the answers of one leg.
+func New(o Options) *Split {
+	return &Split{options: o, index: make(map[int]*answerState), uncounted: len(o.Markers.EndIDs) == 0}
+}
+
+// answerState is the thought of one answer.
+type answerState struct {
 	splitter
 	whole  bool // the engine splits
 	within bool // the last token was one of a thought
@@ -76,62 +83,9 @@ type thoughtOf struct {
 	done   bool // nothing is left to be told apart or counted
 }
 
-// thoughtsOf is nil where an engine's chunks go as they come.
-func (x *exchange) thoughtsOf(e *engine) *thoughts {
-	about := e.about.Load()
-	if !x.request.isChat() || about.kind == openai.KindMeridian {
-		return nil // text of completions is what was generated, and reference engines split
-	}
-	markers := x.g.thinking(x.request)
-	if markers.Whole || len(markers.Ends) == 0 {
-		return nil
-	}
-	t := &thoughts{
-		engine: e, markers: markers, opened: markers.Opened && x.request.beginsThought(), name: "reasoning_content",
-		index: make(map[int]*thoughtOf), most: x.request.each, uncounted: len(markers.EndIDs) == 0,
-	}
-	t.mute = string(x.request.body.Get("include_reasoning")) == "false"
-	if about.kind == openai.KindVLLM {
-		t.name = "reasoning"
-	}
-	return t
-}
-
-// beginsThought: where a template opens thoughts, it does for this request. It does not
-// where the client has turned thinking off, or has a template of its own, or goes on with a
-// message; and an answer that must fit a grammar from its first token has no room for one.
-func (c *clientRequest) beginsThought() bool {
-	if c.thinksNot() || openai.IsTrue(c.body.Get("continue_final_message")) || string(c.body.Get("add_generation_prompt")) == "false" {
-		return false
-	}
-	for name, value := range c.body.Members() {
-		if constrains(name, value) {
-			return false
-		}
-	}
-	choice := bytes.TrimSpace(c.body.Get("tool_choice"))
-	return string(choice) != `"required"` && (len(choice) == 0 || choice[0] != '{')
-}
-
-// constrains: a member that makes another prompt, or leaves an answer no room for a thought.
-func constrains(name string, value json.RawMessage) bool {
-	switch {
-	case string(value) == "null":
-		return false
-	case name == "response_format":
-		for member, kind := range openai.Members(value) {
-			if member == "type" && string(kind) == `"text"` {
-				return false
-			}
-		}
-		return true
-	}
-	return name == "chat_template" || name == "structured_outputs" || strings.HasPrefix(name, "guided_")
-}
-
-// rewrite returns a chunk, or a whole answer, with thoughts apart, and whether that is
+// Rewrite returns a chunk, or a whole answer, with thoughts apart, and whether that is
 // another one than came; c is what was found in it. What needs no change stays byte for byte.
-func (t *thoughts) rewrite(c *openai.Chunk) (data []byte, changed bool) {
+func (t *Split) Rewrite(c *openai.Chunk) (data []byte, changed bool) {
 	if t.done(c) {
 		return c.Raw(), false
 	}
@@ -153,11 +107,11 @@ func (t *thoughts) rewrite(c *openai.Chunk) (data []byte, changed bool) {
 }
 
 // done: all answers have been told apart, and nothing is left to be counted.
-func (t *thoughts) done(c *openai.Chunk) bool {
-	return c.Usage == nil && len(t.index) == t.most && t.open == 0
+func (t *Split) done(c *openai.Chunk) bool {
+	return c.Usage == nil && len(t.index) == t.options.Answers && t.open == 0
 }
 
-func (t *thoughts) choices(list []byte) (rewritten []byte, changed bool) {
+func (t *Split) choices(list []byte) (rewritten []byte, changed bool) {
 	out := []byte{'['}
 	for element := range openai.Elements(list) {
 		if len(out) > 1 {
@@ -170,19 +124,19 @@ func (t *thoughts) choices(list []byte) (rewritten []byte, changed bool) {
 }
 
 // of is the thought of the answer with an index, nil for one that was not asked for.
-func (t *thoughts) of(raw json.RawMessage) *thoughtOf {
+func (t *Split) of(raw json.RawMessage) *answerState {
 	at := 0
 	if raw != nil {
 		var err error
-		if at, err = strconv.Atoi(string(raw)); err != nil || at < 0 || at >= t.most {
+		if at, err = strconv.Atoi(string(raw)); err != nil || at < 0 || at >= t.options.Answers {
 			return nil
 		}
 	}
 	one := t.index[at]
 	if one == nil {
-		one = &thoughtOf{
-			splitter: splitter{starts: t.markers.Starts, ends: t.markers.Ends, opened: t.opened},
-			whole:    t.engine.splits.Load(), within: t.opened,
+		one = &answerState{
+			splitter: splitter{starts: t.options.Markers.Starts, ends: t.options.Markers.Ends, opened: t.options.Opened},
+			whole:    t.options.Splits.Load(), within: t.options.Opened,
 		}
 		t.index[at] = one
 		t.open++
@@ -190,7 +144,7 @@ func (t *thoughts) of(raw json.RawMessage) *thoughtOf {
 	return one
 }
 
-func (t *thoughts) choice(element []byte) (rewritten []byte, changed bool) {
+func (t *Split) choice(element []byte) (rewritten []byte, changed bool) {
 	choice, isObject := openai.ViewBody(element)
 	if !isObject {
 		return element, false
@@ -215,7 +169,7 @@ func (t *thoughts) choice(element []byte) (rewritten []byte, changed bool) {
 	}
 	before := one.held
 	if hasThought(&said) {
-		t.engine.splits.Store(true)
+		t.options.Splits.Store(true)
 		one.whole, one.held = true, ""
 		if before == "" {
 			return element, false
@@ -231,7 +185,7 @@ func (t *thoughts) choice(element []byte) (rewritten []byte, changed bool) {
 }
 
 // settle notes that what follows of an answer goes as it comes.
-func (t *thoughts) settle(one *thoughtOf) {
+func (t *Split) settle(one *answerState) {
 	told := one.whole && one.ended || one.state == answering && !one.within
 	if !one.done && (told || t.uncounted && (one.whole || one.state == answering)) {
 		one.done = true
@@ -239,8 +193,8 @@ func (t *thoughts) settle(one *thoughtOf) {
 	}
 }
 
-// holds: something of an answer is held back.
-func (t *thoughts) holds() bool {
+// Holds: something of an answer is held back.
+func (t *Split) Holds() bool {
 	if t != nil {
 		for _, one := range t.index {
 			if one.held != "" {
@@ -251,13 +205,13 @@ func (t *thoughts) holds() bool {
 	return false
 }
 
-// thinks: the first answer is within its thought.
-func (t *thoughts) thinks() bool { return t.index[0] != nil && t.index[0].state == thinking }
+// Thinks: the first answer is within its thought.
+func (t *Split) Thinks() bool { return t.index[0] != nil && t.index[0].state == thinking }
 
-// rest is what is held back of answers that an engine did not end, as choices of a chunk; nil
+// Rest is what is held back of answers that an engine did not end, as choices of a chunk; nil
 // where that is nothing.
-func (t *thoughts) rest() json.RawMessage {
-	if !t.holds() {
+func (t *Split) Rest() json.RawMessage {
+	if !t.Holds() {
 		return nil
 	}
 	list := []byte{'['}
@@ -275,10 +229,10 @@ func (t *thoughts) rest() json.RawMessage {
 }
 
 // resaid is a delta or a message with its thought apart.
-func (t *thoughts) resaid(said *openai.Body, isWhole bool, thought, answer string) []byte {
+func (t *Split) resaid(said *openai.Body, isWhole bool, thought, answer string) []byte {
 	var edits []openai.Edit
-	if thought != "" && !t.mute {
-		edits = append(edits, openai.Edit{Name: t.name, Value: openai.Quote(thought)})
+	if thought != "" && !t.options.Mute {
+		edits = append(edits, openai.Edit{Name: t.options.Name, Value: openai.Quote(thought)})
 	}
 	content := openai.Edit{Name: "content"}
 	switch {
@@ -312,13 +266,3 @@ func saysText(said *openai.Body) bool { return hasText(said.Get("content")) || h
 
 // hasText: a raw member is a text that says something.
 func hasText(raw json.RawMessage) bool { return len(raw) > len(`""`) && raw[0] == '"' }
-
-// splitWhole is a whole answer with thoughts apart, which chunk then is.
-func (x *exchange) splitWhole(e *engine, chunk *openai.Chunk) []byte {
-	if t := x.thoughtsOf(e); t != nil {
-		if data, changed := t.rewrite(chunk); changed {
-			chunk.Parse(data)
-		}
-	}
-	return chunk.Raw()
-}
