@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/request"
 	"meridian/serve/kvevents"
 )
 
@@ -224,7 +225,7 @@ type holding struct {
 
 // held looks for a prompt; told is false where the engine does not say at the
 // moment.
-func (c *cache) held(p *knownPrompt) (h holding, told bool) {
+func (c *cache) held(p *request.Prompt) (h holding, told bool) {
 	if !c.subscriber.Status().Connected {
 		return h, false
 	}
@@ -234,14 +235,14 @@ func (c *cache) held(p *knownPrompt) (h holding, told bool) {
 	if size == 0 {
 		return h, true // it holds nothing
 	}
-	chain := p.chain(size)
+	chain := p.Chain(size)
 	blocks := c.blocks.Held(chain)
 	return holding{blocks * size, blocks == len(chain.Hashes)}, true
 }
 
 // heldByAll is what every rank holds: the engine itself decides which of them
 // serves.
-func heldByAll(caches []*cache, p *knownPrompt) (least holding, told bool) {
+func heldByAll(caches []*cache, p *request.Prompt) (least holding, told bool) {
 	for i, c := range caches {
 		h, told := c.held(p)
 		if !told {
@@ -252,27 +253,6 @@ func heldByAll(caches []*cache, p *knownPrompt) (least holding, told bool) {
 		}
 	}
 	return least, len(caches) > 0
-}
-
-// knownPrompt is a prompt whose tokens are known, as engines cache it.
-type knownPrompt struct {
-	scope  placement.Scope
-	tokens []uint32
-	// guess: those of a text that begins alike; the rest is not known.
-	guess  bool
-	chains map[int]placement.Prefix // by tokens in a block
-}
-
-func (p *knownPrompt) chain(blockTokens int) placement.Prefix {
-	chain, has := p.chains[blockTokens]
-	if !has {
-		chain = placement.OfBlocks(p.scope, p.tokens, blockTokens)
-		if p.chains == nil {
-			p.chains = make(map[int]placement.Prefix)
-		}
-		p.chains[blockTokens] = chain
-	}
-	return chain
 }
 
 // cacheState is a cache as pages show it.

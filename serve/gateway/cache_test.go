@@ -7,6 +7,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/until"
+	"meridian/serve/gateway/request"
 	"meridian/serve/kvevents/kveventstest"
 	"meridian/serve/openai"
 )
@@ -89,23 +90,23 @@ func TestCacheEventsKeepApart(t *testing.T) {
 		kveventstest.Stored([]uint64{3}, nil, prompt[:16], adapted),
 	))
 	cell.awaitCache("d0", func(c cacheState) bool { return c.Blocks == 3 })
-	held := func(a *clientRequest, model string) int {
-		a.model = model
+	held := func(a *request.Request, model string) int {
+		a.Model = model
 		e := cell.roster.all()[0]
-		p := a.known(e.about.Load())
+		p := a.Known(e.about.Load().isAdapter(model))
 		h, told := heldByAll(e.caches, p)
 		if !told {
 			t.Error("d0 does not tell")
 		}
 		return h.tokens
 	}
-	if got := held(&clientRequest{ids: prompt}, "m"); got != 0 {
+	if got := held(&request.Request{IDs: prompt}, "m"); got != 0 {
 		t.Errorf("%d tokens of others are held", got)
 	}
-	if got := held(&clientRequest{ids: prompt, salt: "tenant"}, "m"); got != 32 {
+	if got := held(&request.Request{IDs: prompt, Salt: "tenant"}, "m"); got != 32 {
 		t.Errorf("%d tokens are held with the salt, want 32", got)
 	}
-	if got := held(&clientRequest{ids: prompt}, "sql"); got != 16 {
+	if got := held(&request.Request{IDs: prompt}, "sql"); got != 16 {
 		t.Errorf("%d tokens are held with the adapter, want 16", got)
 	}
 }

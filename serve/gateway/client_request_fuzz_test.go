@@ -6,6 +6,7 @@ import (
 
 	"meridian/kv"
 	"meridian/member/trust"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -26,15 +27,15 @@ func FuzzClientRequest(f *testing.F) {
 		if chat {
 			path = openai.PathChat
 		}
-		c, fault := parseClientRequest(path, []byte(body))
+		c, fault := request.Parse(path, []byte(body))
 		if fault != nil {
 			if fault.Status < 400 || fault.Status > 499 || len(fault.Message) > 4<<10 {
 				t.Errorf("status %d, %q", fault.Status, fault.Message)
 			}
 			return
 		}
-		if c.answers < 1 || c.tokens < 0 {
-			t.Errorf("%d answers to %d tokens", c.answers, c.tokens)
+		if c.Answers < 1 || c.Tokens < 0 {
+			t.Errorf("%d answers to %d tokens", c.Answers, c.Tokens)
 		}
 		l := legs{request: c, key: &[32]byte{1}, seed: 7}
 		to := &about{id: "e0", kind: openai.KindMeridian, maxContext: 4096}

@@ -3,72 +3,21 @@ package gateway
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"strings"
 	"testing"
 
 	"meridian/kv"
 	"meridian/member/trust"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
-func parsedRequest(t *testing.T, path, body string) *clientRequest {
+func parsedRequest(t *testing.T, path, body string) *request.Request {
 	t.Helper()
-	a, fault := parseClientRequest(path, []byte(body))
+	a, fault := request.Parse(path, []byte(body))
 	if fault != nil {
 		t.Fatal(fault)
 	}
 	return a
-}
-
-func TestWhatIsSeenOfARequest(t *testing.T) {
-	for body, want := range map[string]func(c *clientRequest) bool{
-		`{"prompt":"x","n":2}`:                                    func(c *clientRequest) bool { return c.whole },
-		`{"prompt":"x","n":1}`:                                    func(c *clientRequest) bool { return !c.whole },
-		`{"prompt":["x","y"]}`:                                    func(c *clientRequest) bool { return c.whole },
-		`{"prompt":["x"]}`:                                        func(c *clientRequest) bool { return !c.whole && c.tokens == 1 },
-		`{"prompt":[1,2,3]}`:                                      func(c *clientRequest) bool { return !c.whole && c.tokens == 3 },
-		`{"prompt":"x","echo":true}`:                              func(c *clientRequest) bool { return c.whole },
-		`{"prompt":"x","echo":false}`:                             func(c *clientRequest) bool { return !c.whole },
-		`{"prompt":"x","temperature":0}`:                          func(c *clientRequest) bool { return c.greedy && !c.unseeded && c.plain },
-		`{"prompt":"x","temperature":0.0,"stop":null}`:            func(c *clientRequest) bool { return c.greedy && c.plain },
-		`{"prompt":"x"}`:                                          func(c *clientRequest) bool { return !c.greedy && c.unseeded },
-		`{"prompt":"x","seed":0}`:                                 func(c *clientRequest) bool { return !c.unseeded },
-		`{"prompt":"x","tools":[]}`:                               func(c *clientRequest) bool { return !c.plain },
-		`{"prompt":"x","max_tokens":7,"max_completion_tokens":9}`: func(c *clientRequest) bool { return *c.maxTokens == 7 },
-		`{"prompt":"x","stream":true,"return_token_ids":true}`:    func(c *clientRequest) bool { return c.stream && c.wantsIDs },
-		`{"prompt":"` + strings.Repeat("x", 1022) + `","resume_token_ids":[4]}`: func(c *clientRequest) bool {
-			return c.tokens == 256 && len(c.prefix.Hashes) == 4 && len(c.resumed) == 1
-		},
-	} {
-		if c := parsedRequest(t, openai.PathCompletions, body); !want(c) {
-			t.Errorf("%s: %+v", body, c)
-		}
-	}
-	if c := parsedRequest(t, openai.PathChat, `{"messages":[],"max_tokens":7,"max_completion_tokens":9}`); *c.maxTokens != 9 {
-		t.Errorf("max tokens %d", *c.maxTokens)
-	}
-}
-
-// The next turn of a chat begins as the one before it.
-func TestTurnsShareTheirPrefix(t *testing.T) {
-	first := `{"role":"system","content":"` + strings.Repeat("be kind. ", 100) + `"},{"role":"user","content":"hello"}`
-	one := parsedRequest(t, openai.PathChat, `{"model":"m","messages":[`+first+`]}`)
-	two := parsedRequest(t, openai.PathChat, `{"messages":[ `+first+`, {"role":"assistant","content":"hi"}, {"role":"user","content":"more"}],"model":"m","temperature":1}`)
-	for i, hash := range one.prefix.Hashes {
-		if two.prefix.Hashes[i] != hash {
-			t.Fatalf("hash %d differs", i)
-		}
-	}
-	for name, body := range map[string]string{
-		"another model": `{"model":"n","messages":[` + first + `]}`,
-		"another salt":  `{"model":"m","cache_salt":"s","messages":[` + first + `]}`,
-		"tools":         `{"model":"m","tools":[{"type":"function"}],"messages":[` + first + `]}`,
-	} {
-		if other := parsedRequest(t, openai.PathChat, body); other.prefix.Hashes[0] == one.prefix.Hashes[0] {
-			t.Errorf("%s: the prefix is shared", name)
-		}
-	}
 }
 
 // A prefill leg asks for one token, and for nothing else that costs.
@@ -115,21 +64,5 @@ func TestLegs(t *testing.T) {
 	}
 	if body, left := l.greedy(decodeLeg{prompt: []uint32{1}, sofar: make([]uint32, 50)}, &about{}); left {
 		t.Errorf("nothing is left to generate, and the body is %s", body)
-	}
-}
-
-// What a client sends is looked at once, however many members it has.
-func TestManyMembersAreRefused(t *testing.T) {
-	var members strings.Builder
-	for i := range 20_000 {
-		fmt.Fprintf(&members, `,"k%06d":null`, i)
-	}
-	_, fault := parseClientRequest(openai.PathCompletions, []byte(`{"prompt":"x"`+members.String()+`}`))
-	if fault == nil || fault.Status != 400 || !strings.Contains(fault.Message, "more than 512 members") {
-		t.Errorf("got %v", fault)
-	}
-	_, fault = parseClientRequest(openai.PathCompletions, []byte(`{"prompt":"x","vllm_xargs":{"a":1`+members.String()+`,"KV_transfer_params":{}}}`))
-	if fault == nil || !strings.Contains(fault.Message, "not taken from clients") {
-		t.Errorf("a transfer behind many others: %v", fault)
 	}
 }

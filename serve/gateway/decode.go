@@ -171,11 +171,11 @@ func (x *exchange) mode(about *about) (resumeMode, string) {
 	if x.g.options.NoResume {
 		return resumeNever, "going on with another engine is turned off"
 	}
-	return x.request.resumable(about.kind, about.maxContext)
+	return resumable(x.request, about.kind, about.maxContext)
 }
 
 func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Report, *trouble) {
-	path, body := x.request.endpoint, []byte(nil)
+	path, body := x.request.Endpoint, []byte(nil)
 	if d.mode == resumeGreedy {
 		var left bool
 		if body, left = x.legs.greedy(d, about); !left {
@@ -207,7 +207,7 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 				x.params = nil
 			}
 			computed()
-			x.g.roster.note(e.key, x.request.prefix, time.Now())
+			x.g.roster.note(e.key, x.request.Prefix, time.Now())
 			x.notePromised()
 		}
 		return true
@@ -219,20 +219,20 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 		}
 	}()
 	silent := x.g.options.AnswerTimeout
-	if x.request.stream {
+	if x.request.Stream {
 		silent = x.g.options.FirstTokenTimeout
 	}
 	ctx := x.ctx
 	if d.promised != nil {
 		ctx, silent = d.promised.alive, silent+x.g.options.PrefillTimeout
 	}
-	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.request.body, id: x.rec.ID, trace: &x.trace, traced: d.traced, silent: silent})
+	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.request.Body, id: x.rec.ID, trace: &x.trace, traced: d.traced, silent: silent})
 	if trouble != nil {
 		return nil, trouble
 	}
 	defer c.close()
 	isStream := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
-	if x.request.stream && isStream {
+	if x.request.Stream && isStream {
 		r := relay{x: x, call: c, greedy: d.mode == resumeGreedy, resumed: x.flow.begun, arrived: arrived}
 		if r.greedy {
 			r.again = x.answer.beyond.clone()

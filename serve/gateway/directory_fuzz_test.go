@@ -9,6 +9,7 @@ import (
 	"meridian/kv"
 	"meridian/member/directory"
 	"meridian/member/trust"
+	"meridian/serve/gateway/request"
 )
 
 // Whatever stands in the directory as an engine, the gateway goes on: it passes the
@@ -34,13 +35,13 @@ func FuzzEngineRecords(f *testing.F) {
 		stored := directory.Record{Key: directory.EnginePrefix + "e", Value: value, Revision: 1}
 		follower.take(directory.Event{Kind: directory.Resync, Records: []directory.Record{stored}})
 		follower.take(directory.Event{Kind: directory.Put, Record: stored})
-		a, fault := parseClientRequest("/v1/completions", []byte(`{"model":"m","prompt":"`+strings.Repeat("p", 600)+`"}`))
+		a, fault := request.Parse("/v1/completions", []byte(`{"model":"m","prompt":"`+strings.Repeat("p", 600)+`"}`))
 		if fault != nil {
 			t.Fatal(fault)
 		}
 		for _, e := range r.all() {
 			r.learn(e, &about{id: e.id(), models: []string{"m"}, asked: true})
-			r.note(e.key, a.prefix, time.Now())
+			r.note(e.key, a.Prefix, time.Now())
 			l := legs{request: a, key: &key}
 			l.prefill(kv.ID{1}, trust.Trace{}, e.about.Load(), true)
 			if home := e.home.Load(); home != nil {

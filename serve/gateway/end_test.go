@@ -122,7 +122,7 @@ func TestGreedyLimits(t *testing.T) {
 		}
 	}
 	a := parsedRequest(t, openai.PathCompletions, `{"prompt":"x","max_tokens":null,"temperature":0,"stream":true}`)
-	if mode, why := a.resumable(openai.KindVLLM, 0); mode != resumeNever || !strings.Contains(why, "how long its context is") {
+	if mode, why := resumable(a, openai.KindVLLM, 0); mode != resumeNever || !strings.Contains(why, "how long its context is") {
 		t.Errorf("without a limit and a context: %v, %q", mode, why)
 	}
 }

@@ -48,6 +48,8 @@ type about struct {
 
 func (a *about) serves(model string) bool { return slices.Contains(a.models, model) }
 
+func (a *about) isAdapter(model string) bool { return slices.Contains(a.adapters, model) }
+
 // engine is one engine in one life: one that comes back is another.
 type engine struct {
 	key    string // unique among all that ever were

@@ -12,6 +12,7 @@ import (
 	"meridian/internal/budget"
 	"meridian/kv"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -22,7 +23,7 @@ type exchange struct {
 	ctx     context.Context
 	out     *client
 	body    budget.Held
-	request *clientRequest
+	request *request.Request
 	legs    legs
 	flow    flow
 	watch   stopwatch
@@ -106,7 +107,7 @@ func (x *exchange) abandoned() string {
 // an engine that was lost may need to come back: after that there is none to wait for.
 func (x *exchange) place(decodeOnly bool) step {
 	w := wanted{request: x.request, avoid: x.flow.avoids, spare: x.maySpare()}
-	request := x.request.placement()
+	request := x.request.Placement()
 	request.Phase = x.phase()
 	request.Overflows = x.flow.begun || x.flow.isRefused()
 	if decodeOnly {
@@ -191,7 +192,7 @@ func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
 
 func (x *exchange) placePrefill(decode string) step {
 	candidates := x.g.roster.candidates(wanted{request: x.request, avoid: x.flow.avoids}, time.Now())
-	c, ok := placement.ChoosePrefill(candidates, decode, x.request.placement(), x.g.options.Place)
+	c, ok := placement.ChoosePrefill(candidates, decode, x.request.Placement(), x.g.options.Place)
 	if !ok {
 		return x.countFallBack(x.flow.prefillGone())
 	}
@@ -211,7 +212,7 @@ func (x *exchange) countFallBack(next step) step {
 // learn remembers which tokens the prompt came to.
 func (x *exchange) learn(prompt []uint32) {
 	if x.legs.learns {
-		x.g.roster.learnTokens(x.request.prefix, prompt)
+		x.g.roster.learnTokens(x.request.Prefix, prompt)
 	}
 }
 
@@ -266,7 +267,7 @@ func (x *exchange) end(outcome, problem string) {
 		outcome, problem = ledger.Cancelled, x.out.err.Error()
 	}
 	if outcome == ledger.Finished && x.kept {
-		x.g.roster.noteKept(x.request.prefix, time.Now())
+		x.g.roster.noteKept(x.request.Prefix, time.Now())
 	}
 	r := x.rec
 	r.Outcome, r.Problem = outcome, problem

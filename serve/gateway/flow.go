@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -52,6 +53,28 @@ const (
 	resumeExact             // resume_token_ids, of engines that sample by position
 	resumeGreedy            // the tokens so far become part of the prompt
 )
+
+// resumable says how a stream of a request can go on elsewhere when an
+// engine of that kind is lost, or why it cannot.
+func resumable(c *request.Request, kind openai.EngineKind, maxContext int) (resumeMode, string) {
+	switch {
+	case !c.Stream:
+		return resumeNever, "it is not a stream"
+	case c.Whole:
+		return resumeNever, "there are several answers at once"
+	case kind == openai.KindMeridian:
+		return resumeExact, ""
+	case kind != openai.KindVLLM:
+		return resumeNever, "this kind of engine does not tell which tokens it sent"
+	case !c.Greedy:
+		return resumeNever, "only an answer with temperature 0 comes out the same on another engine"
+	case !c.Plain:
+		return resumeNever, "the request asks for more than plain text"
+	case c.Unlimited() && maxContext == 0:
+		return resumeNever, "the request has no max_tokens, and the engine does not say how long its context is"
+	}
+	return resumeGreedy, ""
+}
 
 // doing is what the shell does next.
 type doing uint8

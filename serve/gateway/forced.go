@@ -15,7 +15,7 @@ func (x *exchange) noteForced(r *openai.Report) {
 // noteStopped takes in that vLLM has, as its last chunk of an answer says. Where the gateway did not
 // ask for it, a client may have written it, as a text to stop at.
 func (x *exchange) noteStopped(c *openai.Chunk) {
-	if x.request.tellLimit == thought.LimitXArgs && c.ForcedEnd != "" && x.rec.ForcedThinkEnd == "" {
+	if x.request.TellLimit == thought.LimitXArgs && c.ForcedEnd != "" && x.rec.ForcedThinkEnd == "" {
 		x.rec.ForcedThinkEnd = c.ForcedEnd
 	}
 }

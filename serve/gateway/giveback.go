@@ -28,7 +28,7 @@ func (x *exchange) giveBack() {
 	if x.taken || !isObject || !params.Has("meridian_ticket") {
 		return
 	}
-	e := g.roster.leastBusy(x.request.model, x.flow.avoid)
+	e := g.roster.leastBusy(x.request.Model, x.flow.avoid)
 	if e == nil && x.flow.decode != x.flow.offers {
 		e = g.roster.get(x.flow.decode)
 	}
@@ -36,7 +36,7 @@ func (x *exchange) giveBack() {
 		return
 	}
 	body, err := json.Marshal(map[string]any{
-		"model": x.request.model, "prompt": []int{0}, "max_tokens": 1,
+		"model": x.request.Model, "prompt": []int{0}, "max_tokens": 1,
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/member/trust"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -59,7 +60,7 @@ func TestTicketIsGivenBackElsewhere(t *testing.T) {
 		failed := c.roster.all()[i]
 		avoid = append(avoid, failed.key)
 		ticket := base64.StdEncoding.EncodeToString([]byte(want))
-		x := &exchange{g: c.Gateway, request: &clientRequest{model: "m"}, flow: flow{decode: c.roster.all()[0].key, avoid: avoid}, params: []byte(`{"meridian_ticket":"` + ticket + `"}`)}
+		x := &exchange{g: c.Gateway, request: &request.Request{Model: "m"}, flow: flow{decode: c.roster.all()[0].key, avoid: avoid}, params: []byte(`{"meridian_ticket":"` + ticket + `"}`)}
 		x.giveBack()
 		stub := c.decode[1-i]
 		c.until("it is given back to "+want, func() bool { return len(stub.seen()) == 1 })

@@ -27,12 +27,12 @@ func (r *relay) translated() []byte {
 	for i := range got.Choices {
 		c := &got.Choices[i]
 		c.Text, c.PromptTokenIDs, c.TokenIDs = r.text, nil, nil
-		if x.request.wantsIDs {
+		if x.request.WantsIDs {
 			c.TokenIDs = &r.chunk.Tokens
 		}
 	}
 	var shown any = got
-	if x.request.isChat() {
+	if x.request.IsChat() {
 		shown = asChat(got)
 	}
 	data, err := json.Marshal(shown)
@@ -54,11 +54,11 @@ func asChat(c openai.Completion) openai.ChatChunk {
 
 // ownChunk is a chunk that no engine sent, as the client's others look.
 func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usage) []byte {
-	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.request.model, Choices: choices, Usage: usage}
+	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.request.Model, Choices: choices, Usage: usage}
 	_ = json.Unmarshal(x.answer.id, &own.ID)
 	_ = json.Unmarshal(x.answer.created, &own.Created)
 	var shown any = own
-	if x.request.isChat() {
+	if x.request.IsChat() {
 		shown = asChat(own)
 	}
 	data, err := json.Marshal(shown)
@@ -81,7 +81,7 @@ func (a *answer) outputDetails(tokens int) *openai.OutputUsage {
 // was lost owes, where it is known.
 func (x *exchange) appendUsage(events []byte) []byte {
 	a := &x.answer
-	if !x.request.wantsUsage || a.told || len(a.prompt) == 0 {
+	if !x.request.WantsUsage || a.told || len(a.prompt) == 0 {
 		return events
 	}
 	a.told = true

@@ -7,13 +7,14 @@ import (
 
 	"meridian/kv"
 	"meridian/member/trust"
+	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
 
 // legs makes the requests that one client's request becomes.
 type legs struct {
-	request *clientRequest
+	request *request.Request
 	key     *[32]byte // seals legs; nil where there is no cell
 	id      kv.ID     // of the request
 	seed    int64     // for a client that gave none
@@ -58,10 +59,10 @@ func (l *legs) prefill(t kv.ID, traced trust.Trace, to *about, promised bool) []
 	if l.learns && to.kind == openai.KindVLLM {
 		edits[len(edits)-1].Value = []byte("true")
 	}
-	if l.request.isChat() {
+	if l.request.IsChat() {
 		edits = append(edits, openai.Edit{Name: "max_completion_tokens", Value: one})
 	}
-	return l.request.body.With(edits...)
+	return l.request.Body.With(edits...)
 }
 
 // promise is what a decode engine gets in the place of what a prefill engine has
@@ -102,15 +103,15 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 	}
 	if d.tells {
 		set("return_token_ids", []byte("true"))
-		if to.kind == openai.KindMeridian && l.request.unseeded {
+		if to.kind == openai.KindMeridian && l.request.Unseeded {
 			set("seed", strconv.AppendInt(nil, l.seed, 10))
 		}
 	}
-	edits = append(edits, l.request.limitEdits(to.kind)...)
+	edits = append(edits, l.request.LimitEdits(to.kind)...)
 	if d.mode == resumeExact {
-		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.request.resumed, d.sofar)))
+		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.request.Resumed, d.sofar)))
 	}
-	return l.request.body.With(edits...)
+	return l.request.Body.With(edits...)
 }
 
 // withLeg puts the gateway's word into what a prefill engine sent, and changes
@@ -154,7 +155,7 @@ func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.Raw
 // withName gives the request a name in a leg's params, under which vLLM's workers tell that they
 // have ended its thought.
 func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
-	if to.kind != openai.KindVLLM || l.request.tellLimit != thought.LimitXArgs {
+	if to.kind != openai.KindVLLM || l.request.TellLimit != thought.LimitXArgs {
 		return params
 	}
 	return withMember(params, "meridian_request", openai.Quote(l.id.String()))
@@ -164,7 +165,7 @@ func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
 // thought before it, or none, and from the end of the prompt nobody can tell. What of a chat can go
 // on elsewhere ends with a token of the answer; a completion's may be anything.
 func (l *legs) withAnswers(params json.RawMessage, d decodeLeg, to *about) json.RawMessage {
-	if to.kind != openai.KindVLLM || !l.request.isChat() || len(d.sofar) == 0 {
+	if to.kind != openai.KindVLLM || !l.request.IsChat() || len(d.sofar) == 0 {
 		return params
 	}
 	return withMember(params, "meridian_answers", []byte("true"))
@@ -192,9 +193,9 @@ const defaultCompletionTokens = 16
 func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 	limit := defaultCompletionTokens
 	switch {
-	case l.request.maxTokens != nil:
-		limit = *l.request.maxTokens
-	case l.request.unlimited():
+	case l.request.MaxTokens != nil:
+		limit = *l.request.MaxTokens
+	case l.request.Unlimited():
 		limit = to.maxContext - len(d.prompt)
 	}
 	limit -= len(d.sofar)
@@ -212,7 +213,7 @@ func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 	if params := l.withAnswers(l.withLeg(d, to), d, to); params != nil {
 		edits = append(edits, openai.Edit{Name: "kv_transfer_params", Value: params})
 	}
-	return l.request.body.With(edits...), true
+	return l.request.Body.With(edits...), true
 }
 
 // offer asks an engine that a greedy leg has left to offer prompt and answer so far, nearly all
@@ -223,7 +224,7 @@ func (l *legs) offer(d decodeLeg, to *about) []byte {
 	if err != nil {
 		panic(err) // texts and bytes
 	}
-	return l.request.body.With(
+	return l.request.Body.With(
 		openai.Edit{Name: "prompt", Value: openai.AppendIDs(nil, slices.Concat(d.prompt, d.sofar))},
 		openai.Edit{Name: "max_tokens", Value: one},
 		openai.Edit{Name: "stream", Value: json.RawMessage("false")},

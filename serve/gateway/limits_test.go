@@ -16,12 +16,13 @@ import (
 	"time"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
 func TestRefusesBadRequests(t *testing.T) {
 	c := newCell(t, 1, 1, func(o *Options) { o.MaxBodyBytes = 2000 })
-	long := strings.Repeat("x", maxModelBytes+1)
+	long := strings.Repeat("x", request.MaxModelBytes+1)
 	for name, test := range map[string]struct {
 		path, body string
 		status     int

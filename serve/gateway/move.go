@@ -11,6 +11,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/kv"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -77,7 +78,7 @@ var errDrains = errors.New("it drains")
 type departure struct {
 	engine   *engine
 	transfer kv.ID // that it leaves under, and that the engine knows it by
-	request  *clientRequest
+	request  *request.Request
 	of       string    // the request's id
 	avoid    []string  // engines that failed it
 	began    time.Time // the leg
@@ -192,8 +193,8 @@ func (g *Gateway) better(d *departure, why moveReason, candidates []placement.En
 // phase is what the request's next token is of, as far as is known.
 func (x *exchange) phase() placement.Phases {
 	switch {
-	case !x.flow.begun || !x.request.isChat():
-		return x.request.phase
+	case !x.flow.begun || !x.request.IsChat():
+		return x.request.Phase
 	case x.answer.thought > 0 && !x.thought:
 		return placement.Think
 	}
@@ -283,7 +284,7 @@ func (x *exchange) thoughtEnded() {
 // to end.
 func (x *exchange) moveByChoice(why moveReason) {
 	left := leastLeft
-	if limit := x.request.maxTokens; limit != nil {
+	if limit := x.request.MaxTokens; limit != nil {
 		left = *limit - x.answer.tokens
 	}
 	if x.departure == nil || x.chosen >= maxChosenMoves || left < leastLeft || x.passage != nil && time.Since(x.passage.last) < moveRest {
@@ -309,7 +310,7 @@ func (r *relay) leaves() bool {
 	r.report = openai.ParseReport(c.Report)
 	var told openai.KVTransfer
 	params := c.Get("kv_transfer_params")
-	all := len(x.answer.prompt) + len(x.request.resumed) + len(x.answer.sofar)
+	all := len(x.answer.prompt) + len(x.request.Resumed) + len(x.answer.sofar)
 	// A ticket for anything else than all but the last token would be refused.
 	if len(params) > 0 && params[0] == '{' && json.Unmarshal(params, &told) == nil && told.Tokens == all-1 {
 		x.left.params = slices.Clone(params)
@@ -358,7 +359,7 @@ func (x *exchange) placeMove() step {
 		return x.flow.placed(placement.Choice{Decode: x.passage.to}, nil)
 	}
 	// Who left by choice is no worse off where it was than with any other.
-	if to, why, ok := placement.Move(candidates, x.passage.from, placement.Request{Turn: x.request.turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
+	if to, why, ok := placement.Move(candidates, x.passage.from, placement.Request{Turn: x.request.Turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
 		x.passage.record.Placement = why.String()
 		return x.flow.placed(placement.Choice{Decode: to}, nil)
 	}

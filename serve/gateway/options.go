@@ -14,6 +14,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/member/directory"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
@@ -222,9 +223,9 @@ func isLoopback(address string) (bool, error) {
 }
 
 // thinking is what is known of the model of a request.
-func (g *Gateway) thinking(c *clientRequest) thought.Markers {
+func (g *Gateway) thinking(c *request.Request) thought.Markers {
 	if g.options.Thinking == nil {
 		return thought.Markers{}
 	}
-	return g.options.Thinking(c.model)
+	return g.options.Thinking(c.Model)
 }

@@ -97,7 +97,7 @@ func (x *exchange) mayPromise(prefill *engine) bool {
 	decode := x.g.roster.get(x.flow.decode)
 	redeems := func(e *engine) bool { return e != nil && e.home.Load() != nil && !e.stray.Load() }
 	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
-		prefill.waiting.Load()+int64(x.request.tokens) <= int64(x.g.options.PromiseTokens)
+		prefill.waiting.Load()+int64(x.request.Tokens) <= int64(x.g.options.PromiseTokens)
 }
 
 // beginPrefill sends a prefill leg, and waits for its end unless it is promised.
@@ -159,7 +159,7 @@ func (x *exchange) settle(run *prefillRun) {
 	if run.trouble == nil {
 		run.engine.served.Add(1)
 		x.watch.prefill = run.took
-		x.g.roster.note(run.engine.key, x.request.prefix, time.Now())
+		x.g.roster.note(run.engine.key, x.request.Prefix, time.Now())
 		x.kept = x.kept || run.engine.shares()
 		had, told := run.engine.spared(run.report, &run.usage)
 		x.looked(run.engine, run.report, had, told)
@@ -224,7 +224,7 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *trouble) {
 	e := run.engine
 	c, trouble := x.g.send(ctx, leg{
-		engine: e, path: cmp.Or(run.path, x.request.endpoint), body: body, client: x.request.body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
+		engine: e, path: cmp.Or(run.path, x.request.Endpoint), body: body, client: x.request.Body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.prober.hurry()

@@ -12,6 +12,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/budget"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -84,7 +85,7 @@ func (p *passed) take() *openai.Error {
 		}
 		// Nobody here knows where such an endpoint has what.
 		for name, rest := range openai.MembersAnywhere(p.body.Data) {
-			if fault := refuseTransfer(name, rest); fault != nil {
+			if fault := request.RefuseTransfer(name, rest); fault != nil {
 				return fault
 			}
 		}
@@ -94,7 +95,7 @@ func (p *passed) take() *openai.Error {
 		if fault := body.Read("model", &p.model); fault != nil {
 			return fault
 		}
-		if fault := checkModel(p.model); fault != nil {
+		if fault := request.CheckModel(p.model); fault != nil {
 			return fault
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"meridian/internal/budget"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -224,18 +225,19 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	if fault != nil {
 		return fault
 	}
-	if x.request, fault = parseClientRequest(r.URL.Path, x.body.Data); fault != nil {
+	if x.request, fault = request.Parse(r.URL.Path, x.body.Data); fault != nil {
 		return fault
 	}
 	if fault := g.resolve(x.request); fault != nil {
 		return fault
 	}
-	x.limitThought()
-	x.request.recall(g.roster)
-	x.request.turn = g.turns.Add(1)
-	x.rec.Model, x.rec.Stream = x.request.model, x.request.stream
+	x.request.LimitThought(g.options.Efforts, g.thinking(x.request))
+	x.rec.MaxThinkTokens = x.request.MaxThink
+	g.roster.recall(x.request)
+	x.request.Turn = g.turns.Add(1)
+	x.rec.Model, x.rec.Stream = x.request.Model, x.request.Stream
 	x.rec.Shape = g.shape(x.request, r)
-	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: x.request.worthLearning(g.roster)}
+	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: g.roster.learns(x.request)}
 	return nil
 }
 
@@ -252,29 +254,20 @@ func (g *Gateway) beginReading() *openai.Error {
 
 // resolve finds out which model is meant. A model that was served and is not
 // now is worth waiting for; one that never was is not.
-func (g *Gateway) resolve(c *clientRequest) *openai.Error {
+func (g *Gateway) resolve(c *request.Request) *openai.Error {
 	served := g.roster.models()
-	if c.model == "" && len(served) == 1 {
-		name, err := json.Marshal(served[0])
-		if err != nil {
-			panic(err) // a text
-		}
-		body, fault := openai.ParseBody(c.body.With(openai.Edit{Name: "model", Value: name}))
-		if fault != nil {
-			return fault
-		}
-		c.model, c.body = served[0], body
-		return c.readPrompt()
+	if c.Model == "" && len(served) == 1 {
+		return c.SetModel(served[0])
 	}
 	switch {
-	case slices.Index(served, c.model) >= 0:
+	case slices.Index(served, c.Model) >= 0:
 		return nil
-	case c.model == "":
+	case c.Model == "":
 		return openai.Invalid("model", "model is missing; there is %q", served)
-	case len(served) == 0 || g.roster.servedOnce(c.model):
+	case len(served) == 0 || g.roster.servedOnce(c.Model):
 		return nil // placement waits for it, and says so
 	}
-	return openai.UnknownModel(c.model, served)
+	return openai.UnknownModel(c.Model, served)
 }
 
 // complete counts and records a request that ended, however it did.

@@ -93,7 +93,7 @@ func (g *Gateway) rearrange() {
 				receivers = slices.DeleteFunc(receivers, g.roster.isFull)
 				for _, d := range lent {
 					// To look for each of very many would keep the roster from placement.
-					if roomFor(d.request.model, receivers) {
+					if roomFor(d.request.Model, receivers) {
 						g.move(d, byRoom)
 					}
 				}
@@ -170,8 +170,8 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 
 // running is a leg as placement sees it.
 func (d *departure) running() placement.Running {
-	r := placement.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
-	if limit := d.request.maxTokens; limit != nil {
+	r := placement.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.Tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
+	if limit := d.request.MaxTokens; limit != nil {
 		r.Limit = *limit
 	}
 	return r
@@ -186,7 +186,7 @@ func (d *departures) byModel() map[string][]*departure {
 		if one.kind != openai.KindMeridian {
 			continue // what it would cost is not known well enough
 		}
-		models[one.request.model] = append(models[one.request.model], one)
+		models[one.request.Model] = append(models[one.request.Model], one)
 	}
 	for _, legs := range models {
 		oldestFirst(legs)

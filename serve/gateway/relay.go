@@ -84,7 +84,7 @@ func (r *relay) broken(err error) *trouble {
 }
 
 // complete: the client has the ends of all answers.
-func (r *relay) complete() bool { return r.x.answer.ends >= r.x.request.answers }
+func (r *relay) complete() bool { return r.x.answer.ends >= r.x.request.Answers }
 
 // brokenOff: an engine that is lost after the end of the answer has lost nothing
 // but how many tokens there were, and another one would only end it again.
@@ -234,7 +234,7 @@ func (r *relay) onlyOurs() bool {
 }
 
 // hidden: the client did not ask for the ids that the engine tells.
-func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.request.wantsIDs }
+func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.request.WantsIDs }
 
 // mode is how the stream can go on, now that its first chunk is here.
 func (r *relay) mode() (resumeMode, string) {
@@ -381,7 +381,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 // thoughtsOf is nil where an engine's chunks go as they come.
 func (x *exchange) thoughtsOf(e *engine) *thought.Split {
 	about := e.about.Load()
-	if !x.request.isChat() || about.kind == openai.KindMeridian {
+	if !x.request.IsChat() || about.kind == openai.KindMeridian {
 		return nil // text of completions is what was generated, and reference engines split
 	}
 	markers := x.g.thinking(x.request)
@@ -393,8 +393,8 @@ func (x *exchange) thoughtsOf(e *engine) *thought.Split {
 		name = "reasoning"
 	}
 	return thought.New(thought.Options{
-		Markers: markers, Opened: markers.Opened && x.request.beginsThought(), Name: name,
-		Mute: string(x.request.body.Get("include_reasoning")) == "false", Answers: x.request.each, Splits: &e.splits,
+		Markers: markers, Opened: markers.Opened && x.request.BeginsThought(), Name: name,
+		Mute: string(x.request.Body.Get("include_reasoning")) == "false", Answers: x.request.Each, Splits: &e.splits,
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -209,12 +210,22 @@ func (r *roster) learnTokens(p placement.Prefix, tokens []uint32) {
 	r.lexicon.Learn(p, tokens)
 }
 
-// recall returns the tokens that a text prompt begins with, where they are
-// known.
-func (r *roster) recall(p placement.Prefix) (tokens []uint32, whole bool) {
+// recall finds out what a prompt's tokens are, where an earlier one tells.
+func (r *roster) recall(c *request.Request) {
+	if !c.IsText() || c.Whole || !r.followsCaches() {
+		return
+	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.lexicon.Recall(p)
+	ids, whole := r.lexicon.Recall(c.Prefix)
+	r.mu.Unlock()
+	if c.IDs, c.Partly = ids, !whole; whole {
+		c.Tokens = len(ids)
+	}
+}
+
+// learns: what the prompt's tokens are would help to place the next one that begins alike.
+func (r *roster) learns(c *request.Request) bool {
+	return c.IsText() && !c.Whole && (len(c.IDs) == 0 || c.Partly) && r.followsCaches()
 }
 
 // orphan keeps an engine that has lost its agent for as long as it answers. One
@@ -283,7 +294,7 @@ func (r *roster) lastLoss() time.Time {
 
 // wanted says which engines a request can use.
 type wanted struct {
-	request *clientRequest
+	request *request.Request
 	avoid   func(key string) bool
 	// kind, where it is not nil, is the kind that it must be.
 	kind *openai.EngineKind
@@ -298,20 +309,20 @@ func (r *roster) candidates(w wanted, now time.Time) []placement.Engine {
 	defer r.mu.Unlock()
 	since := now.Add(-prefixLife).UnixNano()
 	candidates := make([]placement.Engine, 0, len(r.engines))
-	kept := r.kept.Held(w.request.prefix, now.UnixNano())
+	kept := r.kept.Held(w.request.Prefix, now.UnixNano())
 	for key, e := range r.engines {
 		up, a, stray := e.up.Load(), e.about.Load(), e.stray.Load()
-		if !a.asked || e.hopeless() || !a.serves(w.request.model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
+		if !a.asked || e.hopeless() || !a.serves(w.request.Model) || w.avoid(key) || w.kind != nil && a.kind != *w.kind {
 			continue
 		}
 		held, told, coming := 0, false, 0
 		if r.options.AffinityWeight > 0 {
 			held, told = r.held(e, w.request, since)
-			coming = r.coming.Held(key, w.request.prefix) * w.request.prefix.TokensPerHash
+			coming = r.coming.Held(key, w.request.Prefix) * w.request.Prefix.TokensPerHash
 		}
 		stored := 0
 		if r.options.AffinityWeight > 0 && kept > 0 && e.fetches() {
-			stored = w.request.storedTokens(kept, e)
+			stored = w.request.StoredTokens(kept, int(e.unit.Load()))
 		}
 		role := e.role
 		if stray {
@@ -331,12 +342,12 @@ func (r *roster) candidates(w wanted, now time.Time) []placement.Engine {
 // held is how many tokens of a prompt an engine holds: by its own word, where it
 // gives it and the prompt's tokens are known, else by what was sent to it. The
 // caller holds mu.
-func (r *roster) held(e *engine, a *clientRequest, since int64) (tokens int, told bool) {
-	guess := r.index.Held(e.key, a.prefix, since) * a.prefix.TokensPerHash
+func (r *roster) held(e *engine, a *request.Request, since int64) (tokens int, told bool) {
+	guess := r.index.Held(e.key, a.Prefix, since) * a.Prefix.TokensPerHash
 	if len(e.caches) == 0 {
 		return guess, false
 	}
-	prompt := a.known(e.about.Load())
+	prompt := a.Known(e.about.Load().isAdapter(a.Model))
 	if prompt == nil {
 		return guess, false
 	}
@@ -344,7 +355,7 @@ func (r *roster) held(e *engine, a *clientRequest, since int64) (tokens int, tol
 	switch {
 	case !told:
 		return guess, false
-	case prompt.guess && h.all: // what comes after is not known to the gateway
+	case prompt.Guess && h.all: // what comes after is not known to the gateway
 		return max(h.tokens, guess), true
 	}
 	return h.tokens, true
@@ -367,13 +378,13 @@ func (r *roster) note(key string, p placement.Prefix, now time.Time) {
 
 // computes counts a prompt as work that waits at an engine, and remembers that what
 // begins alike will be there, until the end that it returns is called, once.
-func (r *roster) computes(e *engine, c *clientRequest) (end func()) {
-	e.waiting.Add(int64(c.tokens))
+func (r *roster) computes(e *engine, c *request.Request) (end func()) {
+	e.waiting.Add(int64(c.Tokens))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	begun := r.coming.Begin(e.key, c.prefix)
+	begun := r.coming.Begin(e.key, c.Prefix)
 	return func() {
-		e.waiting.Add(-int64(c.tokens))
+		e.waiting.Add(-int64(c.Tokens))
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.coming.End(e.key, begun)

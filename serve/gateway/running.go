@@ -25,7 +25,7 @@ type runningRequest struct {
 
 // add returns what takes it out again.
 func (r *runningRequests) add(x *exchange) (remove func()) {
-	entry := runningRequest{x.rec.ID, x.rec.Began, x.rec.Endpoint, x.rec.Model, x.rec.Stream, x.request.tokens}
+	entry := runningRequest{x.rec.ID, x.rec.Began, x.rec.Endpoint, x.rec.Model, x.rec.Stream, x.request.Tokens}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all == nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -20,19 +21,19 @@ const (
 // shape is what records tell of who sent a request and how its prompt begins. A
 // hash of a text alone would tell a reader who guesses the text that it was said, so
 // these are made with a key that never leaves the process.
-func (g *Gateway) shape(c *clientRequest, r *http.Request) ledger.Shape {
-	s := ledger.Shape{PromptAbout: c.tokens}
+func (g *Gateway) shape(c *request.Request, r *http.Request) ledger.Shape {
+	s := ledger.Shape{PromptAbout: c.Tokens}
 	authorization, user := r.Header.Get("Authorization"), ""
-	_ = c.body.Read("user", &user) // one that is no text is nobody's name
-	if authorization != "" || user != "" || c.salt != "" {
-		s.Tenant = max(1, maphash.Comparable(g.shapes, [3]string{authorization, user, c.salt})&shapeBits)
+	_ = c.Body.Read("user", &user) // one that is no text is nobody's name
+	if authorization != "" || user != "" || c.Salt != "" {
+		s.Tenant = max(1, maphash.Comparable(g.shapes, [3]string{authorization, user, c.Salt})&shapeBits)
 	}
-	if c.prefix.TokensPerHash == 0 || c.whole {
+	if c.Prefix.TokensPerHash == 0 || c.Whole {
 		return s
 	}
-	stride := max(1, shapeTokens/c.prefix.TokensPerHash)
-	for i := stride - 1; i < len(c.prefix.Hashes) && len(s.Prefix) < ledger.MaxPrefix; i += stride {
-		s.Prefix = append(s.Prefix, maphash.Comparable(g.shapes, c.prefix.Hashes[i])&shapeBits)
+	stride := max(1, shapeTokens/c.Prefix.TokensPerHash)
+	for i := stride - 1; i < len(c.Prefix.Hashes) && len(s.Prefix) < ledger.MaxPrefix; i += stride {
+		s.Prefix = append(s.Prefix, maphash.Comparable(g.shapes, c.Prefix.Hashes[i])&shapeBits)
 	}
 	if len(s.Prefix) > 0 {
 		s.PrefixTokens = shapeTokens

@@ -5,6 +5,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -26,14 +27,6 @@ func (e *engine) shares() bool { return e.unit.Load() > 0 && !e.stray.Load() }
 // not tell what it found is not: a belief that nobody corrects could stay wrong.
 func (e *engine) fetches() bool {
 	return e.shares() && (e.tells.Load() || e.about.Load().kind == openai.KindMeridian)
-}
-
-// storedTokens is how many tokens of the prompt an engine can fetch, where so many of
-// its hashes are kept: whole pieces, and never the last token, which is computed in any
-// case.
-func (c *clientRequest) storedTokens(hashes int, e *engine) int {
-	unit := int(e.unit.Load())
-	return max(min(c.prefix.Tokens(hashes, c.tokens), c.tokens-1), 0) / unit * unit
 }
 
 // noteKept remembers that a prompt's cache was given to the object cache.
@@ -72,12 +65,12 @@ func (r *roster) foundKept(p placement.Prefix, s spared, tokens int, now time.Ti
 
 // missedKept: an engine had less of a prompt than was believed, which is believed no
 // more. believed is in tokens of about as many as the request has.
-func (r *roster) missedKept(c *clientRequest, s spared, believed int, now time.Time) {
+func (r *roster) missedKept(c *request.Request, s spared, believed int, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Texts are measured in proportion, so it must be before what was believed to help.
-	last := c.prefix.Within(believed, c.tokens) - 1
-	r.kept.Missed(c.prefix, min(c.prefix.Within(s.tokens, s.of), last), now.UnixNano())
+	last := c.Prefix.Within(believed, c.Tokens) - 1
+	r.kept.Missed(c.Prefix, min(c.Prefix.Within(s.tokens, s.of), last), now.UnixNano())
 }
 
 // spared is how many tokens of a prompt an engine did not compute, of how many.
@@ -103,12 +96,12 @@ func (e *engine) spared(report *openai.Report, usage *openai.Usage) (s spared, t
 // isLess tells whether an engine was spared less than was believed to be kept. What a
 // text's chunks come to in tokens is only about so, so that one or two missing say
 // nothing.
-func (s spared) isLess(c *clientRequest, believed int, unit int64) bool {
-	if !c.isText() {
+func (s spared) isLess(c *request.Request, believed int, unit int64) bool {
+	if !c.IsText() {
 		return s.tokens < believed
 	}
-	expected := believed * s.of / max(c.tokens, 1)
-	chunk := c.prefix.Tokens(1, s.of)
+	expected := believed * s.of / max(c.Tokens, 1)
+	chunk := c.Prefix.Tokens(1, s.of)
 	return s.tokens < expected-max(chunk, int(unit))-expected/8
 }
 
@@ -130,9 +123,9 @@ func (x *exchange) looked(e *engine, report *openai.Report, s spared, told bool)
 	}
 	if told && report != nil && report.KV == openai.KVFound && report.KVTokens > 0 {
 		e.unit.CompareAndSwap(0, usualUnit)
-		x.g.roster.foundKept(x.request.prefix, s, min(report.KVTokens, s.of), now)
+		x.g.roster.foundKept(x.request.Prefix, s, min(report.KVTokens, s.of), now)
 	}
-	if x.believed == 0 || !e.shares() || x.request.whole {
+	if x.believed == 0 || !e.shares() || x.request.Whole {
 		return
 	}
 	end := storedUntold
@@ -158,6 +151,6 @@ func (x *exchange) believe(candidates []placement.Engine, c placement.Choice) {
 		}
 	}
 	if x.believed > 0 {
-		x.rec.Stored = &ledger.Stored{Tokens: min(x.believed, x.request.tokens), Prompt: x.request.tokens}
+		x.rec.Stored = &ledger.Stored{Tokens: min(x.believed, x.request.Tokens), Prompt: x.request.Tokens}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/member/directory"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -222,16 +223,16 @@ func TestStoredPrefixesAreKeptApart(t *testing.T) {
 			t.Errorf("with %q, got\n%s", other, second)
 		}
 	}
-	request := func(model string) *clientRequest {
-		r, fault := parseClientRequest(openai.PathCompletions, fmt.Appendf(nil, `{"model":%q,"prompt":%q}`, model, firstTurn))
+	request := func(model string) *request.Request {
+		r, fault := request.Parse(openai.PathCompletions, fmt.Appendf(nil, `{"model":%q,"prompt":%q}`, model, firstTurn))
 		if fault != nil {
 			t.Fatal(fault)
 		}
 		return r
 	}
-	c.roster.noteKept(request("m").prefix, time.Now())
+	c.roster.noteKept(request("m").Prefix, time.Now())
 	now := time.Now().UnixNano()
-	if got := c.roster.kept.Held(request("m-lora").prefix, now); got != 0 || c.roster.kept.Held(request("m").prefix, now) == 0 {
+	if got := c.roster.kept.Held(request("m-lora").Prefix, now); got != 0 || c.roster.kept.Held(request("m").Prefix, now) == 0 {
 		t.Errorf("%d chunks of another model are believed to be there", got)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/internal/budget"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -83,8 +84,8 @@ func newWarmer(g *Gateway) *warmer {
 }
 
 // gather is where an answer of this request is gathered, nil where it is not worth it.
-func (w *warmer) gather(c *clientRequest) *said {
-	if !w.ahead || !c.mayWarm() {
+func (w *warmer) gather(c *request.Request) *said {
+	if !w.ahead || !c.MayWarm() {
 		return nil
 	}
 	return &said{text: budget.Held{Budget: &w.memory}}

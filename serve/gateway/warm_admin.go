@@ -11,6 +11,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/budget"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -48,7 +49,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.admission.leave()
-	e, fault := g.warmTarget(c.model, r.URL.Query().Get("engine"), r.URL.Query().Get("agent"))
+	e, fault := g.warmTarget(c.Model, r.URL.Query().Get("engine"), r.URL.Query().Get("agent"))
 	if fault != nil {
 		fault.Write(w)
 		return
@@ -56,7 +57,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.options.PrefillTimeout)
 	defer cancel()
 	defer g.roster.computes(e, c)()
-	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.endpoint, body: c.body.With(promptOnly(c.isChat())...)})
+	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.Endpoint, body: c.Body.With(promptOnly(c.IsChat())...)})
 	out.renew() // it may have taken longer than an answer usually may
 	if trouble != nil && trouble.withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		trouble.fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.id(), g.options.PrefillTimeout)
@@ -66,7 +67,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		trouble.fault.Write(w)
 		return
 	}
-	g.roster.computedAhead(e, c.prefix, time.Now())
+	g.roster.computedAhead(e, c.Prefix, time.Now())
 	writeJSON(w, http.StatusOK, computed)
 }
 
@@ -82,7 +83,7 @@ func notJSONKind(r *http.Request) *openai.Error {
 }
 
 // takePrompt reads a request of one prompt, with all that is checked of clients'.
-func (g *Gateway) takePrompt(body *budget.Held, r *http.Request, out *client) (*clientRequest, *openai.Error) {
+func (g *Gateway) takePrompt(body *budget.Held, r *http.Request, out *client) (*request.Request, *openai.Error) {
 	if fault := g.beginReading(); fault != nil {
 		return nil, fault
 	}
@@ -94,11 +95,11 @@ func (g *Gateway) takePrompt(body *budget.Held, r *http.Request, out *client) (*
 	if view, isObject := openai.ViewBody(body.Data); isObject && view.Has("messages") {
 		endpoint = openai.PathChat
 	}
-	c, fault := parseClientRequest(endpoint, body.Data)
+	c, fault := request.Parse(endpoint, body.Data)
 	if fault == nil {
 		fault = g.resolve(c)
 	}
-	if fault == nil && c.whole {
+	if fault == nil && c.Whole {
 		fault = openai.Invalid("", "one prompt at a time is computed ahead, and nothing is told of its tokens: send several requests")
 	}
 	return c, fault

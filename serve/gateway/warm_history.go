@@ -7,6 +7,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/budget"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -24,8 +25,8 @@ import (
 // While it waits it is the request and the answer; write makes its body of them.
 type history struct {
 	model   string
-	request *clientRequest // nil once it is written, as answer is
-	answer  []byte         // the inside of a JSON string
+	request *request.Request // nil once it is written, as answer is
+	answer  []byte           // the inside of a JSON string
 	body    []byte
 	// prefix is the request's; once it is written that of the messages and the answer,
 	// as the next turn's is made.
@@ -47,14 +48,6 @@ type said struct {
 
 // maxSaidBytes is how long an answer may be that is put into a history.
 const maxSaidBytes = 1 << 20
-
-// mayWarm tells whether the next turn of this request can be foreseen: a chat with
-// one answer, which is a message of its own.
-func (c *clientRequest) mayWarm() bool {
-	choice := bytes.TrimSpace(c.body.Get("tool_choice"))
-	forced := string(choice) == `"required"` || len(choice) > 0 && choice[0] == '{'
-	return c.isChat() && !c.whole && !forced && !openai.IsTrue(c.body.Get("continue_final_message"))
-}
 
 // add takes in a chunk, or a whole answer; rewritten means that the client gets
 // another one in its place.
@@ -98,10 +91,10 @@ func (s *said) thoughtful() bool { return s.thought || bytes.Contains(s.text.Dat
 
 // historyOf is the history of a request and its answer, not yet written. It keeps of the
 // request what write needs, and weighs as much memory as it keeps from being freed.
-func historyOf(c *clientRequest, answer []byte) *history {
-	kept := &clientRequest{endpoint: c.endpoint, body: c.body, model: c.model, salt: c.salt}
-	weight := int64(cap(c.body.With())+cap(answer)) + 1<<10
-	h := &history{model: c.model, request: kept, answer: answer, prefix: c.prefix, weight: weight}
+func historyOf(c *request.Request, answer []byte) *history {
+	kept := &request.Request{Endpoint: c.Endpoint, Body: c.Body, Model: c.Model, Salt: c.Salt}
+	weight := int64(cap(c.Body.With())+cap(answer)) + 1<<10
+	h := &history{model: c.Model, request: kept, answer: answer, prefix: c.Prefix, weight: weight}
 	h.template, h.foreseen = templateOf(c)
 	return h
 }
@@ -111,7 +104,7 @@ func historyOf(c *clientRequest, answer []byte) *history {
 func (h *history) write() bool {
 	c, answer := h.request, h.answer
 	h.request, h.answer = nil, nil
-	messages := bytes.TrimSpace(c.body.Get("messages"))
+	messages := bytes.TrimSpace(c.Body.Get("messages"))
 	if !json.Valid(slices.Concat([]byte{'"'}, answer, []byte{'"'})) {
 		return false // an engine wrote it, and another is to read it
 	}
@@ -128,13 +121,13 @@ func (h *history) write() bool {
 	list = append(list, answer...)
 	list = append(list, `"}`...)
 	before := append(list, ']') // the user's message is written over the bracket
-	view, isObject := openai.ViewBody(c.body.With(openai.Edit{Name: "messages", Value: before}))
+	view, isObject := openai.ViewBody(c.Body.With(openai.Edit{Name: "messages", Value: before}))
 	if !isObject {
 		return false
 	}
-	h.prefix, _ = placement.OfText(c.scope(), view.Conversation())
+	h.prefix, _ = placement.OfText(c.Scope(), view.Conversation())
 	list = append(list, `,{"role":"user","content":""}]`...)
-	h.body = c.body.With(append(promptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
+	h.body = c.Body.With(append(promptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
 	return true
 }
 

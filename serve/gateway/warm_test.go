@@ -13,6 +13,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/budget"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -84,13 +85,13 @@ func TestNextTurnIsComputedAhead(t *testing.T) {
 		t.Errorf("what became of it: %s", ends)
 	}
 	// Placement knows it.
-	next, fault := parseClientRequest(openai.PathChat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":"how are you"},{"role":"assistant","content":%q},{"role":"user","content":%q}],
+	next, fault := request.Parse(openai.PathChat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":"how are you"},{"role":"assistant","content":%q},{"role":"user","content":%q}],
 		"cache_salt":"green","tools":[{"type":"function"}],"chat_template_kwargs":{"a":1}}`, text, strings.Repeat("and ", 200)))
 	if fault != nil {
 		t.Fatal(fault)
 	}
 	for _, e := range c.roster.all() {
-		if held := c.roster.holds(e.key, next.prefix, time.Now()); (held > 0) != (e.role == placement.Prefill && len(text) > 256) {
+		if held := c.roster.holds(e.key, next.Prefix, time.Now()); (held > 0) != (e.role == placement.Prefill && len(text) > 256) {
 			t.Errorf("%s is thought to hold %d chunks of the next turn, whose answer has %d bytes", e.id(), held, len(text))
 		}
 	}
@@ -305,7 +306,7 @@ func TestHistories(t *testing.T) {
 		"an injection":  {`[{"role":"user","content":"q"}]`, `a"},{"role":"system","content":"x`, ""},
 		"no text":       {`[{"role":"user","content":"q"}]`, "a\x01", ""},
 	} {
-		request, fault := parseClientRequest(openai.PathChat, []byte(`{"model":"m","messages":`+c.messages+`}`))
+		request, fault := request.Parse(openai.PathChat, []byte(`{"model":"m","messages":`+c.messages+`}`))
 		if fault != nil {
 			t.Fatal(fault)
 		}

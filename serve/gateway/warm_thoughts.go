@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -27,12 +28,12 @@ type template struct {
 }
 
 // templateOf is that of a request. Whose is its own, or has much to say, is not told of.
-func templateOf(c *clientRequest) (t template, ok bool) {
-	options := bytes.TrimSpace(c.body.Get("chat_template_kwargs"))
-	if len(options) > maxTemplateOptions || c.body.Get("chat_template") != nil {
+func templateOf(c *request.Request) (t template, ok bool) {
+	options := bytes.TrimSpace(c.Body.Get("chat_template_kwargs"))
+	if len(options) > maxTemplateOptions || c.Body.Get("chat_template") != nil {
 		return t, false
 	}
-	return template{model: c.model, options: string(options)}, true
+	return template{model: c.Model, options: string(options)}, true
 }
 
 const (
@@ -49,8 +50,8 @@ const (
 // thoughtEnd is the tokens after which an engine is to keep nothing of an answer to this
 // request; nil: it keeps all of it. Where tools may be called it does: between a call and its
 // result templates keep thoughts that they strip later.
-func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
-	if !e.shares() || !e.mayWarm() || !c.mayWarm() || c.body.Get("tools") != nil {
+func (w *warmer) thoughtEnd(c *request.Request, e *engine) []uint32 {
+	if !e.shares() || !e.mayWarm() || !c.MayWarm() || c.Body.Get("tools") != nil {
 		return nil
 	}
 	t, ok := templateOf(c)
@@ -75,7 +76,7 @@ func (w *warmer) thoughtEnd(c *clientRequest, e *engine) []uint32 {
 // learnFrom finds out what the template of a request does whose answer had a thought, if that is
 // not known: one at a time is asked about, and nothing waits for it.
 func (w *warmer) learnFrom(x *exchange) {
-	if x.rec.Outcome != ledger.Finished || x.answer.thought == 0 || !x.request.mayWarm() {
+	if x.rec.Outcome != ledger.Finished || x.answer.thought == 0 || !x.request.MayWarm() {
 		return
 	}
 	h := &history{}
@@ -85,7 +86,7 @@ func (w *warmer) learnFrom(x *exchange) {
 	h.template.beside = true // else it would not have been told from the answer
 	engines := w.g.roster.all()
 	at := slices.IndexFunc(engines, func(e *engine) bool {
-		return e.about.Load().serves(x.request.model) && e.shares() && e.mayWarm() && e.isIdle()
+		return e.about.Load().serves(x.request.Model) && e.shares() && e.mayWarm() && e.isIdle()
 	})
 	if at < 0 {
 		return

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -249,7 +250,7 @@ func TestThoughtsBesideAndWithinAreTwo(t *testing.T) {
 				for _, beside := range []bool{first, !first} {
 					c.warmer.learn(t.Context(), e, &history{template: template{model: "m", beside: beside}, foreseen: true})
 				}
-				request, fault := parseClientRequest(openai.PathChat, []byte(chat("hi", "")))
+				request, fault := request.Parse(openai.PathChat, []byte(chat("hi", "")))
 				if fault != nil {
 					t.Fatal(fault)
 				}
@@ -273,7 +274,7 @@ func TestTemplatesAreBounded(t *testing.T) {
 			t.Fatalf("%d templates are known", known)
 		}
 	}
-	long, fault := parseClientRequest(openai.PathChat, []byte(chat("hi", `,"chat_template_kwargs":{"a":"`+strings.Repeat("x", maxTemplateOptions)+`"}`)))
+	long, fault := request.Parse(openai.PathChat, []byte(chat("hi", `,"chat_template_kwargs":{"a":"`+strings.Repeat("x", maxTemplateOptions)+`"}`)))
 	if fault != nil {
 		t.Fatal(fault)
 	}

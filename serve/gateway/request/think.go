@@ -1,4 +1,4 @@
-package gateway
+package request
 
 import (
 	"cmp"
@@ -42,7 +42,7 @@ type thinkWish struct {
 }
 
 // readThinkWish reads the members, and refuses what no engine would understand.
-func (c *clientRequest) readThinkWish(body *openai.Body) (w thinkWish, fault *openai.Error) {
+func (r *Request) readThinkWish(body *openai.Body) (w thinkWish, fault *openai.Error) {
 	least := func(name string, n *int, lowest int) *openai.Error {
 		switch {
 		case n == nil:
@@ -76,7 +76,7 @@ func (c *clientRequest) readThinkWish(body *openai.Body) (w thinkWish, fault *op
 			return w, fault
 		}
 	}
-	if !c.isChat() {
+	if !r.IsChat() {
 		return w, nil
 	}
 	if fault := body.Read(memberEffort, &w.effort); fault != nil {
@@ -139,57 +139,54 @@ func (w *thinkWish) limit(off bool, ofEffort map[string]int) *int {
 
 // thinksNot: the client has turned thinking off, by what templates call it or by an effort of
 // none, of which vLLM makes the same.
-func (c *clientRequest) thinksNot() bool {
+func (r *Request) thinksNot() bool {
 	asked := false
-	for name, value := range openai.Members(c.body.Get(memberTemplate)) {
+	for name, value := range openai.Members(r.Body.Get(memberTemplate)) {
 		if name == "enable_thinking" || name == "thinking" {
 			if asked = true; string(value) == "false" {
 				return true
 			}
 		}
 	}
-	return !asked && c.wish.effort == "none"
+	return !asked && r.wish.effort == "none"
 }
 
-// limitThought notes how long the thought of the request may be, and how vLLM is told.
-func (x *exchange) limitThought() {
-	c := x.request
-	c.maxThink = c.wish.limit(c.isChat() && c.thinksNot(), x.g.options.Efforts)
-	known := x.g.thinking(c)
-	c.tellLimit = known.Limit
+// LimitThought notes how long the thought of the request may be, and how vLLM is told.
+func (r *Request) LimitThought(efforts map[string]int, known thought.Markers) {
+	r.MaxThink = r.wish.limit(r.IsChat() && r.thinksNot(), efforts)
+	r.TellLimit = known.Limit
 	switch {
-	case !c.isChat():
-	case c.maxThink != nil && *c.maxThink == 0:
-		c.phase = placement.Answer
+	case !r.IsChat():
+	case r.MaxThink != nil && *r.MaxThink == 0:
+		r.Phase = placement.Answer
 	case len(known.Ends) > 0:
-		c.phase = placement.Think
+		r.Phase = placement.Think
 	}
-	x.rec.MaxThinkTokens = c.maxThink
 }
 
-// limitEdits tell an engine how long a thought may be, where the client has not.
-func (c *clientRequest) limitEdits(kind openai.EngineKind) []openai.Edit {
-	if c.maxThink == nil {
+// LimitEdits tell an engine how long a thought may be, where the client has not.
+func (r *Request) LimitEdits(kind openai.EngineKind) []openai.Edit {
+	if r.MaxThink == nil {
 		return nil
 	}
-	limit := strconv.AppendInt(nil, int64(*c.maxThink), 10)
+	limit := strconv.AppendInt(nil, int64(*r.MaxThink), 10)
 	name := ""
 	switch {
 	case kind == openai.KindMeridian:
 		name = memberMaxThink
-	case kind == openai.KindVLLM && c.tellLimit == thought.LimitBudget:
+	case kind == openai.KindVLLM && r.TellLimit == thought.LimitBudget:
 		name = memberBudget
-	case kind == openai.KindVLLM && c.tellLimit == thought.LimitXArgs:
-		return c.limitInXArgs(limit)
+	case kind == openai.KindVLLM && r.TellLimit == thought.LimitXArgs:
+		return r.limitInXArgs(limit)
 	}
-	if name == "" || c.body.Has(name) {
+	if name == "" || r.Body.Has(name) {
 		return nil
 	}
 	return []openai.Edit{{Name: name, Value: limit}}
 }
 
-func (c *clientRequest) limitInXArgs(limit json.RawMessage) []openai.Edit {
-	raw := c.body.Get(memberXArgs)
+func (r *Request) limitInXArgs(limit json.RawMessage) []openai.Edit {
+	raw := r.Body.Get(memberXArgs)
 	if raw == nil || string(raw) == "null" {
 		raw = json.RawMessage("{}")
 	}
