@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -45,57 +46,16 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	}
 	m := g.Metrics()
 	writeJSON(w, status, map[string]any{
-		"ready": why == "", "reason": why, "models": g.roster.models(), "directory_known": m.DirectoryKnown,
+		"ready": why == "", "reason": why, "models": g.roster.Models(), "directory_known": m.DirectoryKnown,
 		"reading": m.Reading, "waiting": m.Waiting, "running": m.Running, "connections": m.Connections, "engines": g.Engines(),
 	})
 }
 
 // EngineState is an engine as pages show it.
-type EngineState struct {
-	ID      string   `json:"id"`
-	URL     string   `json:"url"`
-	Role    string   `json:"role"`
-	Kind    string   `json:"kind"`
-	Models  []string `json:"models"`
-	Cut     string   `json:"cut,omitempty"`
-	Agent   string   `json:"agent,omitempty"` // its home
-	Listed  bool     `json:"listed"`
-	Phases  string   `json:"phases"`
-	Up      bool     `json:"up"`
-	Problem string   `json:"problem,omitempty"`
-	Running int64    `json:"running"`
-	Waiting int64    `json:"waiting_tokens"`
-	Served  uint64   `json:"served"`
-	Failed  uint64   `json:"failed"`
-	// CacheTokens is a piece of a prefix that it shares with others, 0 where it does not.
-	CacheTokens int64 `json:"cache_tokens,omitempty"`
-	// StoredWeight is what a token costs that it fetches against one that it computes, as
-	// its answers tell; 0 where they do not yet.
-	StoredWeight float64 `json:"stored_token_weight,omitempty"`
-	// Caches is what it says of its caches, rank by rank.
-	Caches []cacheState `json:"caches,omitempty"`
-}
+type EngineState = roster.EngineState
 
 // Engines are those that the gateway knows, as they are now.
-func (g *Gateway) Engines() []EngineState {
-	states := []EngineState{}
-	for _, e := range g.roster.all() {
-		a := e.about.Load()
-		s := EngineState{
-			ID: a.id, URL: e.url, Role: e.role.String(), Kind: a.kind.String(), Models: a.models, Cut: e.cut, Listed: e.listed, Phases: e.phases.String(), Up: e.up.Load(),
-			Running: e.running.Load(), Waiting: e.waiting.Load(), Served: e.served.Load(), Failed: e.failed.Load(),
-			Caches: cacheStates(g.roster.cachesOf(e)), CacheTokens: e.unit.Load(), StoredWeight: g.roster.storedWeight(e),
-		}
-		if home := e.home.Load(); home != nil {
-			s.Agent = home.name
-		}
-		if why := e.problem.Load(); why != nil {
-			s.Problem = *why
-		}
-		states = append(states, s)
-	}
-	return states
-}
+func (g *Gateway) Engines() []EngineState { return g.roster.States() }
 
 func (g *Gateway) debugEngines(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"engines": g.Engines()})

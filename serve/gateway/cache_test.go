@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"meridian/decide/placement"
 	"meridian/internal/until"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/kvevents/kveventstest"
 	"meridian/serve/openai"
 )
@@ -20,7 +22,7 @@ func ids(n, from int) []uint32 {
 	return tokens
 }
 
-func (c *testCell) awaitCache(engine string, good func(cacheState) bool) {
+func (c *testCell) awaitCache(engine string, good func(roster.CacheState) bool) {
 	c.t.Helper()
 	until.Well(c.t, "the cache of "+engine+" is as it should be", func() string {
 		all := c.Engines()
@@ -47,7 +49,7 @@ func TestCacheEventsPlace(t *testing.T) {
 	prompt := ids(160, 500)
 	engines[1].events.AwaitSubscriber()
 	engines[1].events.Publish(kveventstest.Batch(1, kveventstest.Stored([]uint64{1, 2, 3, 4}, nil, prompt[:128]))) // blocks of 32
-	cell.awaitCache("d1", func(c cacheState) bool {
+	cell.awaitCache("d1", func(c roster.CacheState) bool {
 		return c.Connected && c.Blocks == 4 && c.BlockTokens == 32 && c.LastEvent != nil
 	})
 	r := cell.post(openai.PathCompletions, promptOf(prompt))
@@ -63,10 +65,10 @@ func TestCacheEventsPlace(t *testing.T) {
 	}
 	// It has given up the second block: what comes after it is of no use.
 	engines[1].events.Publish(kveventstest.Batch(2, kveventstest.Removed(2)))
-	cell.awaitCache("d1", func(c cacheState) bool { return c.Blocks == 3 })
+	cell.awaitCache("d1", func(c roster.CacheState) bool { return c.Blocks == 3 })
 	engines[0].events.AwaitSubscriber()
 	engines[0].events.Publish(kveventstest.Batch(1, kveventstest.Stored([]uint64{1, 2}, nil, prompt[:64])))
-	cell.awaitCache("d0", func(c cacheState) bool { return c.Blocks == 2 })
+	cell.awaitCache("d0", func(c roster.CacheState) bool { return c.Blocks == 2 })
 	r = cell.post(openai.PathCompletions, promptOf(prompt))
 	if got := r.header.Get(headerPlacement); !strings.Contains(got, "decode=d0 (prefix 64/160 by its events)") {
 		t.Errorf("placed as %q", got)
@@ -89,16 +91,14 @@ func TestCacheEventsKeepApart(t *testing.T) {
 		kveventstest.Stored([]uint64{1, 2}, nil, prompt[:32], salted),
 		kveventstest.Stored([]uint64{3}, nil, prompt[:16], adapted),
 	))
-	cell.awaitCache("d0", func(c cacheState) bool { return c.Blocks == 3 })
+	cell.awaitCache("d0", func(c roster.CacheState) bool { return c.Blocks == 3 })
 	held := func(a *request.Request, model string) int {
 		a.Model = model
-		e := cell.roster.all()[0]
-		p := a.Known(e.about.Load().isAdapter(model))
-		h, told := heldByAll(e.caches, p)
+		tokens, told := cell.roster.HeldAt(cell.roster.All()[0], a, time.Now())
 		if !told {
 			t.Error("d0 does not tell")
 		}
-		return h.tokens
+		return tokens
 	}
 	if got := held(&request.Request{IDs: prompt}, "m"); got != 0 {
 		t.Errorf("%d tokens of others are held", got)
@@ -118,8 +118,8 @@ func TestTextIsLearned(t *testing.T) {
 	p.ticket = `{"do_remote_prefill":true}`
 	d0.whole, d1.whole = `{"choices":[]}`, `{"choices":[]}`
 	cell := beforeVLLM(t, []*fakeVLLM{p}, []*fakeVLLM{d0, d1}, nil)
-	cell.awaitCache("d0", func(c cacheState) bool { return c.Connected })
-	cell.awaitCache("d1", func(c cacheState) bool { return c.Connected })
+	cell.awaitCache("d0", func(c roster.CacheState) bool { return c.Connected })
+	cell.awaitCache("d1", func(c roster.CacheState) bool { return c.Connected })
 	text := strings.Repeat("All work and no play. ", 30)
 	request := fmt.Sprintf(`{"model":"m","max_tokens":1,"prompt":%q}`, text)
 	cell.post(openai.PathCompletions, request)
@@ -138,7 +138,7 @@ func TestTextIsLearned(t *testing.T) {
 	}
 	other.events.AwaitSubscriber()
 	other.events.Publish(kveventstest.Batch(1, kveventstest.Stored(names, nil, tokens[:16*len(names)])))
-	cell.awaitCache(id, func(c cacheState) bool { return c.Blocks == len(names) })
+	cell.awaitCache(id, func(c roster.CacheState) bool { return c.Blocks == len(names) })
 	r := cell.post(openai.PathCompletions, request)
 	if got, want := r.header.Get(headerPlacement), fmt.Sprintf("decode=%s (prefix %d/%d by its events)", id, 16*len(names), len(tokens)); !strings.Contains(got, want) {
 		t.Errorf("placed as %q, want %q", got, want)
@@ -156,16 +156,7 @@ func TestCacheEventsAreConfigured(t *testing.T) {
 		o.Backends = []Backend{{URL: d.server.URL, Role: placement.Both, Engine: "d0", Cache: CacheEvents{Events: "tcp://" + at, Replay: "tcp://" + replay}}}
 	})
 	events.AwaitSubscriber()
-	cell.awaitCache("d0", func(c cacheState) bool { return c.Connected && c.Events == "tcp://"+at })
-	for _, c := range []CacheEvents{{Events: "http://x"}, {Events: "ipc:///x", Ranks: 2}, {Events: "tcp://h:1", Replay: "x"}} {
-		if _, err := c.sources("http://127.0.0.1:1"); err == nil {
-			t.Errorf("%+v was taken", c)
-		}
-	}
-	two, err := CacheEvents{Events: "tcp://*:5557", Replay: "tcp://*:5657", Ranks: 2}.sources("http://10.0.0.3:8000")
-	if err != nil || len(two) != 2 || two[1].events.String() != "tcp://10.0.0.3:5558" || two[1].replay.String() != "tcp://10.0.0.3:5658" {
-		t.Errorf("got %v, %v", two, err)
-	}
+	cell.awaitCache("d0", func(c roster.CacheState) bool { return c.Connected && c.Events == "tcp://"+at })
 	off := newFakeVLLM(t).publishing()
 	quiet := beforeVLLM(t, nil, nil, func(o *Options) {
 		o.Backends = []Backend{{URL: off.server.URL, Role: placement.Both, Engine: "d0", Cache: CacheEvents{Off: true}}}

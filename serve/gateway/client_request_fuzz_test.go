@@ -7,6 +7,7 @@ import (
 	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -38,7 +39,7 @@ func FuzzClientRequest(f *testing.F) {
 			t.Errorf("%d answers to %d tokens", c.Answers, c.Tokens)
 		}
 		l := legs{request: c, key: &[32]byte{1}, seed: 7}
-		to := &about{id: "e0", kind: openai.KindMeridian, maxContext: 4096}
+		to := &roster.About{ID: "e0", Kind: openai.KindMeridian, MaxContext: 4096}
 		legs := [][]byte{
 			l.prefill(kv.ID{1}, trust.Trace{}, to, false),
 			l.decode(decodeLeg{transfer: kv.ID{1}, params: json.RawMessage(`{"do_remote_prefill":true}`), tells: true, mode: resumeExact, sofar: []uint32{1}}, to),

@@ -37,9 +37,9 @@ func TestWhatBeginsAlikeGoesWhereItIsComputed(t *testing.T) {
 			}
 			waiting := func() map[string]int64 {
 				tokens := make(map[string]int64)
-				for _, e := range c.roster.all() {
-					if n := e.waiting.Load(); n > 0 {
-						tokens[e.id()] = n
+				for _, e := range c.roster.All() {
+					if n := e.Waiting.Load(); n > 0 {
+						tokens[e.Name()] = n
 					}
 				}
 				return tokens
@@ -73,11 +73,9 @@ func TestNothingComesOfRequestsThatEnded(t *testing.T) {
 	for range 3 {
 		c.post(openai.PathCompletions, completion(firstTurn, ""))
 	}
-	c.roster.mu.Lock()
-	defer c.roster.mu.Unlock()
-	for key, e := range c.roster.engines {
-		if e.waiting.Load() != 0 || c.roster.coming.Len(key) != 0 {
-			t.Errorf("%s: %d tokens wait, %d hashes come", e.id(), e.waiting.Load(), c.roster.coming.Len(key))
+	for _, e := range c.roster.All() {
+		if waiting, hashes := e.Waiting.Load(), c.roster.Underway(e.Key); waiting != 0 || hashes != 0 {
+			t.Errorf("%s: %d tokens wait, %d hashes come", e.Name(), waiting, hashes)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"meridian/internal/budget"
 	"meridian/internal/clip"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -38,14 +38,14 @@ type answer struct {
 	id, created json.RawMessage
 }
 
-func notJSON(e *engine) *trouble {
-	return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s answered with what is no JSON object", e.id())}
+func notJSON(e *roster.Engine) *trouble {
+	return &trouble{kind: lost, reached: true, engine: e.Key, fault: openai.Unavailable("engine %s answered with what is no JSON object", e.Name())}
 }
 
 // decoded is a decode leg from what was asked to how it ended.
 type decoded struct {
 	step
-	by      *engine
+	by      *roster.Engine
 	leg     decodeLeg
 	record  ledger.Leg
 	took    time.Duration
@@ -55,11 +55,11 @@ type decoded struct {
 
 // decode sends a decode leg and brings its answer to the client.
 func (x *exchange) decode(s step) step {
-	e := x.g.roster.get(s.engine)
+	e := x.g.roster.Get(s.engine)
 	if e == nil {
 		return x.flow.decodeFailed(trouble{kind: lost, engine: s.engine, fault: openai.Unavailable("the engine is gone")})
 	}
-	about := e.about.Load()
+	about := e.About.Load()
 	d := decoded{step: s, by: e}
 	if instead := x.askDecode(&d, about); instead != nil {
 		return *instead
@@ -76,10 +76,10 @@ func (x *exchange) decode(s step) step {
 
 // askDecode says what a decode leg asks for. It returns what to do instead, where the leg
 // needs a ticket and there is none.
-func (x *exchange) askDecode(d *decoded, about *about) *step {
+func (x *exchange) askDecode(d *decoded, about *roster.About) *step {
 	d.leg = decodeLeg{traced: x.trace.leg(), mode: d.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
-	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.id, Span: spanOf(d.leg.traced)}
-	if run := x.promised; run != nil && d.ticket && d.by.home.Load() == nil {
+	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.ID, Span: spanOf(d.leg.traced)}
+	if run := x.promised; run != nil && d.ticket && d.by.Home.Load() == nil {
 		x.promised = nil
 		if next := x.endPrefill(run); !next.ticket {
 			return &next // it takes no promises, and there is no ticket
@@ -101,7 +101,7 @@ func (x *exchange) askDecode(d *decoded, about *about) *step {
 	}
 	if !x.flow.begun {
 		mode, _ := x.mode(about)
-		x.answer = answer{kind: about.kind, tells: mode != resumeNever}
+		x.answer = answer{kind: about.Kind, tells: mode != resumeNever}
 	}
 	d.leg.tells = x.answer.tells
 	return nil
@@ -111,7 +111,7 @@ func (x *exchange) askDecode(d *decoded, about *about) *step {
 func (x *exchange) endDecode(d *decoded) step {
 	full := d.trouble != nil && d.trouble.kind == busy
 	if full {
-		x.g.roster.refused(d.by, d.trouble.fault.RetryAfter)
+		x.g.roster.Refused(d.by, d.trouble.fault.RetryAfter)
 	}
 	if d.ticket && (d.trouble == nil || d.trouble.reached && d.trouble.kind != refused) {
 		x.taken = true
@@ -139,9 +139,9 @@ func (x *exchange) endDecode(d *decoded) step {
 	if d.trouble != nil {
 		return x.afterFailure(d)
 	}
-	d.by.served.Add(1)
-	x.kept = x.kept || d.by.shares()
-	if had, told := d.by.spared(d.report, &x.answer.usage); !d.ticket && d.resume == resumeNever {
+	d.by.Served.Add(1)
+	x.kept = x.kept || d.by.Shares()
+	if had, told := d.by.Spared(d.report, &x.answer.usage); !d.ticket && d.resume == resumeNever {
 		x.looked(d.by, d.report, had, told)
 	}
 	if d.resume != resumeNever && !d.moved {
@@ -155,7 +155,7 @@ func (x *exchange) endDecode(d *decoded) step {
 
 // afterFailure is what to do after a decode leg that failed.
 func (x *exchange) afterFailure(d *decoded) step {
-	x.g.prober.hurry()
+	x.g.roster.Hurry()
 	next := x.flow.decodeFailed(*d.trouble)
 	if d.ticket {
 		x.countFallBack(next)
@@ -167,14 +167,14 @@ func (x *exchange) afterFailure(d *decoded) step {
 }
 
 // mode is how a stream of this request could go on elsewhere.
-func (x *exchange) mode(about *about) (resumeMode, string) {
+func (x *exchange) mode(about *roster.About) (resumeMode, string) {
 	if x.g.options.NoResume {
 		return resumeNever, "going on with another engine is turned off"
 	}
-	return resumable(x.request, about.kind, about.maxContext)
+	return resumable(x.request, about.Kind, about.MaxContext)
 }
 
-func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Report, *trouble) {
+func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg) (*openai.Report, *trouble) {
 	path, body := x.request.Endpoint, []byte(nil)
 	if d.mode == resumeGreedy {
 		var left bool
@@ -186,10 +186,10 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 		d.thoughtEnd = x.g.warmer.thoughtEnd(x.request, e)
 		body = x.legs.decode(d, about)
 	}
-	e.running.Add(1)
+	e.Running.Add(1)
 	computed := func() {}
 	if d.params == nil {
-		computed = x.g.roster.computes(e, x.request)
+		computed = x.g.roster.Computes(e, x.request)
 	}
 	waiting := true
 	arrived := func() bool {
@@ -207,13 +207,13 @@ func (x *exchange) decodeLeg(e *engine, about *about, d decodeLeg) (*openai.Repo
 				x.params = nil
 			}
 			computed()
-			x.g.roster.note(e.key, x.request.Prefix, time.Now())
+			x.g.roster.Note(e.Key, x.request.Prefix, time.Now())
 			x.notePromised()
 		}
 		return true
 	}
 	defer func() {
-		e.running.Add(-1)
+		e.Running.Add(-1)
 		if waiting {
 			computed()
 		}
@@ -300,7 +300,7 @@ func (c *call) readWhole(whole *budget.Held, most int64) *trouble {
 	case errors.Is(err, budget.ErrSpent):
 		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.Budget.Limit).WithCode(openai.CodeOverloaded)
 		fault.RetryAfter = retryAfter
-		return &trouble{kind: refused, reached: true, answered: true, engine: c.engine.key, fault: fault}
+		return &trouble{kind: refused, reached: true, answered: true, engine: c.engine.Key, fault: fault}
 	case err == nil && int64(len(whole.Data)) > most:
 		err = fmt.Errorf("its answer has more than %d bytes", most)
 	}
@@ -340,16 +340,9 @@ func (a *answer) note(c *openai.Chunk) {
 // report takes in what the engine knows better.
 func (s *stopwatch) report(r *openai.Report) {
 	if s.prefill == 0 {
-		s.prefill = milliseconds(r.PrefillMs)
+		s.prefill = openai.Milliseconds(r.PrefillMs)
 	}
-	s.handoff = milliseconds(r.HandoffMs)
-}
-
-func milliseconds(v float64) time.Duration {
-	if math.IsNaN(v) || v < 0 || v > float64(24*time.Hour/time.Millisecond) {
-		return 0
-	}
-	return time.Duration(v * float64(time.Millisecond))
+	s.handoff = openai.Milliseconds(r.HandoffMs)
 }
 
 // noteFound takes in that a prefix of the prompt was found, and how long it is.
@@ -360,7 +353,7 @@ func noteFound(record *ledger.Leg, report *openai.Report) {
 }
 
 // judge takes in where the prompt's cache came from.
-func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *openai.Report) {
+func (x *exchange) judge(e *roster.Engine, record *ledger.Leg, ticket bool, report *openai.Report) {
 	if report == nil {
 		return
 	}
@@ -377,6 +370,6 @@ func (x *exchange) judge(e *engine, record *ledger.Leg, ticket bool, report *ope
 		x.g.count.fellBack.Add(1)
 	}
 	if x.expected {
-		x.g.roster.misjudged(e.key)
+		x.g.roster.Misjudged(e.Key)
 	}
 }

@@ -65,9 +65,9 @@ func TestEnginesOfTheDirectory(t *testing.T) {
 	// A new life is another engine, with nothing of the old one's.
 	record.Incarnation, record.URL = "2", c.decode[1].server.URL
 	publish(t, d, record)
-	c.until("the new life serves", func() bool { e := c.roster.get("d0@2"); return e != nil && e.up.Load() })
-	if c.roster.get("d0@1") != nil || len(c.roster.all()) != 1 {
-		t.Errorf("known are %d", len(c.roster.all()))
+	c.until("the new life serves", func() bool { e := c.roster.Get("d0@2"); return e != nil && e.Up.Load() })
+	if c.roster.Get("d0@1") != nil || len(c.roster.All()) != 1 {
+		t.Errorf("known are %d", len(c.roster.All()))
 	}
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
 	if len(c.decode[1].seen()) != 1 {
@@ -78,11 +78,11 @@ func TestEnginesOfTheDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Its agent is gone, it is not: it goes on serving, until it does not answer.
-	c.until("d0 has said that it lives", func() bool { e := c.roster.get("d0@2"); return e != nil && e.stray.Load() && e.up.Load() })
+	c.until("d0 has said that it lives", func() bool { e := c.roster.Get("d0@2"); return e != nil && e.Stray.Load() && e.Up.Load() })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
 	c.decode[1].server.CloseClientConnections()
 	c.decode[1].server.Close()
-	c.until("d0 is gone", func() bool { return len(c.roster.all()) == 0 })
+	c.until("d0 is gone", func() bool { return len(c.roster.All()) == 0 })
 	if r := c.post(openai.PathCompletions, completion("short", "")); r.status != http.StatusServiceUnavailable {
 		t.Errorf("a model that was served: %d %s", r.status, r.body)
 	}
@@ -99,81 +99,6 @@ func TestRequestsWaitForAnEngine(t *testing.T) {
 	(<-done).whole(t, "short", 5, 12)
 }
 
-// While the directory is away, what is known goes on serving.
-func TestDirectoryOutage(t *testing.T) {
-	f := &follower{roster: newRoster(usualPlace), hurry: func() {}, logger: discard, keys: make(map[string]string)}
-	value, _ := json.Marshal(directory.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m"})
-	record := directory.Record{Key: directory.EnginePrefix + "d0", Value: value, Revision: 1}
-	f.take(directory.Event{Kind: directory.Resync, Records: []directory.Record{record}})
-	if !f.known.Load() || len(f.roster.all()) != 1 {
-		t.Fatal("it was not taken in")
-	}
-	first := f.roster.all()[0]
-	f.take(directory.Event{Kind: directory.Unavailable})
-	if f.known.Load() || len(f.roster.all()) != 1 {
-		t.Error("an outage is not a death")
-	}
-	record.Revision = 2 // put back, as it was
-	f.take(directory.Event{Kind: directory.Available, Records: []directory.Record{record}})
-	if !f.known.Load() || f.roster.all()[0] != first {
-		t.Error("the same life became another")
-	}
-	f.take(directory.Event{Kind: directory.Available})
-	if !first.stray.Load() || first.up.Load() {
-		t.Error("what is gone is still believed in")
-	}
-	record.Revision = 3 // its agent was only cut off for a while
-	f.take(directory.Event{Kind: directory.Put, Record: record})
-	if all := f.roster.all(); len(all) != 1 || all[0].stray.Load() {
-		t.Errorf("what came back is not believed in: %d engines", len(all))
-	}
-}
-
-// What the directory says of an engine may change while it lives, as when its agent was
-// started anew.
-func TestARecordThatChanges(t *testing.T) {
-	f := &follower{roster: newRoster(usualPlace), hurry: func() {}, logger: discard, keys: make(map[string]string)}
-	r := directory.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m", Home: "a", HomeIncarnation: strings.Repeat("01", 16), Legs: 1}
-	put := func(revision directory.Revision) *engine {
-		t.Helper()
-		value, err := json.Marshal(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.take(directory.Event{Kind: directory.Put, Record: directory.Record{Key: directory.EnginePrefix + "d0", Value: value, Revision: revision}})
-		all := f.roster.all()
-		if len(all) != 1 {
-			t.Fatalf("there are %d engines", len(all))
-		}
-		return all[0]
-	}
-	first := put(1)
-	f.roster.learn(first, &about{id: "d0", models: []string{"m"}, asked: true})
-	first.unit.Store(usualUnit) // its answers told that it finds prefixes
-	if put(2) != first || first.unit.Load() != usualUnit {
-		t.Errorf("a record that has not changed: a piece has %d tokens", first.unit.Load())
-	}
-	r.HomeIncarnation, r.Legs, r.CacheTokens, r.Blocks, r.BlockTokens = strings.Repeat("02", 16), 3, 128, 100, 16
-	if put(3) != first {
-		t.Fatal("the same life became another")
-	}
-	if home, a := first.home.Load(), first.about.Load(); home == nil || home.incarnation[0] != 2 || a.legs != 3 || !a.asked || first.unit.Load() != 128 || first.cacheHashes == 0 {
-		t.Errorf("home %v, legs %d, asked %v, a piece has %d tokens, its cache %d hashes", home, a.legs, a.asked, first.unit.Load(), first.cacheHashes)
-	}
-	f.roster.learn(first, &about{id: "d0", models: []string{"m"}, asked: true})
-	if legs := first.about.Load().legs; legs != 3 {
-		t.Errorf("once it has answered again, legs are of version %d", legs)
-	}
-	r.HomeIncarnation, r.CacheTokens = "", 0
-	if put(4); first.home.Load() != nil || first.unit.Load() != 0 {
-		t.Errorf("home %v, a piece has %d tokens", first.home.Load(), first.unit.Load())
-	}
-	r.URL = "http://h:2"
-	if e := put(5); e == first || e.url != "http://h:2" {
-		t.Errorf("it is asked at %s", e.url)
-	}
-}
-
 // An engine that hangs keeps its record; only its silence tells.
 func TestAHungEngineIsDoubted(t *testing.T) {
 	t.Parallel()
@@ -184,7 +109,7 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 	}
 	c.until("both serve", func() bool { return c.Metrics().Engines["decode"].Up == 2 })
 	c.decode[0].set(habits{hung: true, deaf: true})
-	c.until("d0 is doubted", func() bool { return !c.roster.get("d0@1").up.Load() })
+	c.until("d0 is doubted", func() bool { return !c.roster.Get("d0@1").Up.Load() })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
 
 	// Doubted is better than nobody.
@@ -193,7 +118,7 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 	}
 	c.decode[1].server.CloseClientConnections()
 	c.decode[1].server.Close()
-	c.until("d1 is gone", func() bool { return len(c.roster.all()) == 1 })
+	c.until("d1 is gone", func() bool { return len(c.roster.All()) == 1 })
 	c.decode[0].set(habits{hung: true})
 	for _, path := range []string{openai.PathCompletions, "/v1/responses"} {
 		if r := c.post(path, completion("short", "")); r.status != http.StatusOK {
@@ -201,22 +126,22 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 		}
 	}
 	c.decode[0].set(habits{})
-	c.until("d0 is believed again", func() bool { return c.roster.get("d0@1").up.Load() })
+	c.until("d0 is believed again", func() bool { return c.roster.Get("d0@1").Up.Load() })
 }
 
 // A listed engine that was started anew may serve something else.
 func TestAListedEngineComesBackWithAnotherModel(t *testing.T) {
 	c := newCell(t, 0, 1, nil)
-	c.until("m is served", func() bool { return slices.Index(c.roster.models(), "m") >= 0 })
+	c.until("m is served", func() bool { return slices.Index(c.roster.Models(), "m") >= 0 })
 	c.decode[0].set(habits{status: http.StatusServiceUnavailable})
-	c.until("it is down", func() bool { return !c.roster.all()[0].up.Load() })
+	c.until("it is down", func() bool { return !c.roster.All()[0].Up.Load() })
 	c.decode[0].set(habits{model: "other", owner: "another kind of server"})
-	c.until("the other model is served", func() bool { return slices.Index(c.roster.models(), "other") >= 0 })
-	if slices.Index(c.roster.models(), "m") >= 0 {
+	c.until("the other model is served", func() bool { return slices.Index(c.roster.Models(), "other") >= 0 })
+	if slices.Index(c.roster.Models(), "m") >= 0 {
 		t.Error("the model that is gone is still offered")
 	}
-	if a := c.roster.all()[0].about.Load(); a.kind != openai.KindOther || !a.nameless {
-		t.Errorf("it is taken for what it was: kind %v, name %q", a.kind, a.id)
+	if a := c.roster.All()[0].About.Load(); a.Kind != openai.KindOther || !a.Nameless {
+		t.Errorf("it is taken for what it was: kind %v, name %q", a.Kind, a.ID)
 	}
 }
 

@@ -16,8 +16,8 @@
 //	  └── lost after it: goes on elsewhere with the tokens so far, where that is
 //	      exact, else the client is told
 //
-// Engines are found in the directory or listed; roster.go knows who is there
-// and how busy, with the gateway's own counts, and cache.go what they hold, where
-// they say so. The admin listener, whose connections are counted apart, shows
+// Engines are found in the directory or listed; the roster knows who is there
+// and how busy, with the gateway's own counts, and what they hold, where they say
+// so. The admin listener, whose connections are counted apart, shows
 // metrics, health and debug pages; no page shows the text of a prompt.
 package gateway

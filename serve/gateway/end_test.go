@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -108,7 +109,7 @@ func TestGreedyLimits(t *testing.T) {
 		{openai.PathChat, `{"messages":[],"max_tokens":2}`, 0},
 	} {
 		l := legs{request: parsedRequest(t, test.path, test.body)}
-		body, ok := l.greedy(decodeLeg{prompt: []uint32{1, 2, 3}, sofar: []uint32{4, 5}}, &about{maxContext: 4096})
+		body, ok := l.greedy(decodeLeg{prompt: []uint32{1, 2, 3}, sofar: []uint32{4, 5}}, &roster.About{MaxContext: 4096})
 		var leg struct {
 			Max int `json:"max_tokens"`
 		}

@@ -13,6 +13,7 @@ import (
 	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -106,7 +107,7 @@ func (x *exchange) abandoned() string {
 // place chooses engines. Where none is there it waits, once and not for longer than
 // an engine that was lost may need to come back: after that there is none to wait for.
 func (x *exchange) place(decodeOnly bool) step {
-	w := wanted{request: x.request, avoid: x.flow.avoids, spare: x.maySpare()}
+	w := roster.Wanted{Request: x.request, Avoid: x.flow.avoids, Spare: x.maySpare()}
 	request := x.request.Placement()
 	request.Phase = x.phase()
 	request.Overflows = x.flow.begun || x.flow.isRefused()
@@ -115,13 +116,13 @@ func (x *exchange) place(decodeOnly bool) step {
 	}
 	if x.flow.begun {
 		kind := x.answer.kind
-		w.kind = &kind
+		w.Kind = &kind
 	}
-	deadline := time.NewTimer(min(time.Until(x.g.roster.lastLoss().Add(x.g.options.EngineWait)), x.g.options.EngineWait))
+	deadline := time.NewTimer(min(time.Until(x.g.roster.LastLoss().Add(x.g.options.EngineWait)), x.g.options.EngineWait))
 	defer deadline.Stop()
 	for {
-		news := x.g.roster.news()
-		candidates := x.g.roster.candidates(w, time.Now())
+		news := x.g.roster.News()
+		candidates := x.g.roster.Candidates(w, time.Now())
 		choice, err := placement.Choose(candidates, request, x.g.options.Place)
 		if err == nil && x.flow.begun && tookNoMore(candidates, choice.Decode) {
 			if x.awaitRoom(news) {
@@ -166,7 +167,7 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 			continue
 		}
 		if len(x.rec.Held) < shownHeld {
-			x.rec.Held = append(x.rec.Held, ledger.Held{Engine: x.g.roster.name(e.ID), Tokens: e.Held, Told: e.Told})
+			x.rec.Held = append(x.rec.Held, ledger.Held{Engine: x.g.roster.Name(e.ID), Tokens: e.Held, Told: e.Told})
 		}
 		switch {
 		case e.ID != c.Decode && e.ID != c.Prefill:
@@ -186,12 +187,12 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
 	x.expected = c.PrefillWhy.Kind == placement.Cached
 	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
-		x.rec.Placement = x.g.roster.named(c).String()
+		x.rec.Placement = x.g.roster.Named(c).String()
 	}
 }
 
 func (x *exchange) placePrefill(decode string) step {
-	candidates := x.g.roster.candidates(wanted{request: x.request, avoid: x.flow.avoids}, time.Now())
+	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Avoid: x.flow.avoids}, time.Now())
 	c, ok := placement.ChoosePrefill(candidates, decode, x.request.Placement(), x.g.options.Place)
 	if !ok {
 		return x.countFallBack(x.flow.prefillGone())
@@ -212,7 +213,7 @@ func (x *exchange) countFallBack(next step) step {
 // learn remembers which tokens the prompt came to.
 func (x *exchange) learn(prompt []uint32) {
 	if x.legs.learns {
-		x.g.roster.learnTokens(x.request.Prefix, prompt)
+		x.g.roster.LearnTokens(x.request.Prefix, prompt)
 	}
 }
 
@@ -267,7 +268,7 @@ func (x *exchange) end(outcome, problem string) {
 		outcome, problem = ledger.Cancelled, x.out.err.Error()
 	}
 	if outcome == ledger.Finished && x.kept {
-		x.g.roster.noteKept(x.request.Prefix, time.Now())
+		x.g.roster.NoteKept(x.request.Prefix, time.Now())
 	}
 	r := x.rec
 	r.Outcome, r.Problem = outcome, problem

@@ -121,9 +121,9 @@ func TestEnginesBreak(t *testing.T) {
 
 // prefer makes the other engines look busy, so that placement is known.
 func (c *testCell) prefer(ids ...string) {
-	for _, e := range c.roster.all() {
-		if slices.Index(ids, e.id()) < 0 {
-			e.waiting.Add(10)
+	for _, e := range c.roster.All() {
+		if slices.Index(ids, e.Name()) < 0 {
+			e.Waiting.Add(10)
 		}
 	}
 }
@@ -373,9 +373,9 @@ func TestManyStreamsWhileEnginesBreak(t *testing.T) {
 	if complete < 96 {
 		t.Errorf("of 192 streams %d were complete, %d failed", complete, failed)
 	}
-	for _, e := range c.roster.all() {
-		if e.running.Load() != 0 || e.waiting.Load() != 0 {
-			t.Errorf("%s still runs %d and waits for %d", e.id(), e.running.Load(), e.waiting.Load())
+	for _, e := range c.roster.All() {
+		if e.Running.Load() != 0 || e.Waiting.Load() != 0 {
+			t.Errorf("%s still runs %d and waits for %d", e.Name(), e.Running.Load(), e.Waiting.Load())
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"meridian/kv"
 	"meridian/member/directory"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/roster"
 )
 
 // Gateway is open. It owns its listeners, the watch of the directory and the
@@ -23,9 +24,7 @@ type Gateway struct {
 	options    Options
 	keys       atomic.Pointer[[]digest] // of API keys; none lets everybody in
 	adminKeys  atomic.Pointer[[]digest] // of the admin listener, likewise
-	roster     *roster
-	prober     *prober
-	follower   *follower // nil without a directory
+	roster     *roster.Roster
 	watch      *directory.Watch
 	admission  *admission
 	answers    budget.Budget // of answers that are no streams
@@ -64,7 +63,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		options: o, roster: newRoster(o.Place), admission: newAdmission(&o), answers: budget.Budget{Limit: o.MaxResponseMemory},
+		options: o, admission: newAdmission(&o), answers: budget.Budget{Limit: o.MaxResponseMemory},
 		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
 		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
 	}
@@ -72,10 +71,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	g.keys.Store(digests(o.APIKeys))
 	g.adminKeys.Store(digests(o.AdminKeys))
-	g.prober = &prober{
-		roster: g.roster, client: g.client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1), logger: o.Logger,
-		found: g.followCaches, drains: g.drain,
-	}
+	g.roster = roster.New(roster.Options{Place: o.Place, Client: g.client, ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, Logger: o.Logger, Drains: g.drain})
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
 	}
@@ -91,7 +87,7 @@ func (g *Gateway) open(ctx context.Context) error {
 		}
 	}
 	for i, b := range g.options.Backends {
-		if err := g.list(i, b); err != nil {
+		if err := g.roster.List(i, b); err != nil {
 			return err
 		}
 	}
@@ -100,12 +96,10 @@ func (g *Gateway) open(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("gateway: engines in the directory: %w", err)
 		}
-		g.follower = &follower{roster: g.roster, hurry: g.prober.hurry, logger: g.options.Logger, keys: make(map[string]string)}
-		g.active.Go(func() { g.follower.run(g.life, g.watch.Events()) })
+		g.active.Go(g.roster.FollowDirectory(g.life, g.watch.Events()))
 	}
-	g.prober.round(ctx)
-	g.prober.active.Wait()
-	g.active.Go(func() { g.prober.run(g.life) })
+	g.roster.Ask(ctx)
+	g.active.Go(func() { g.roster.Run(g.life) })
 	g.active.Go(g.rearrange)
 	g.warmer = newWarmer(g)
 	if g.warmer.ahead {
@@ -118,42 +112,6 @@ func (g *Gateway) open(ctx context.Context) error {
 		g.admin, err = g.listen(ctx, address{g.options.Admin, g.options.adminTLS, adminConnections}, g.adminHandler())
 	}
 	return err
-}
-
-// list adds an engine that was named, not found.
-func (g *Gateway) list(i int, b Backend) error {
-	url, _, err := checkURL(b.URL)
-	if err != nil {
-		return err
-	}
-	if b.Role == 0 {
-		return fmt.Errorf("gateway: the engine at %s has no role", b.URL)
-	}
-	e := &engine{key: fmt.Sprintf("%d:%s", i, url), url: url, role: b.Role, phases: b.Phases, listed: true, cacheEvents: b.Cache, given: about{id: b.Engine}}
-	if b.APIKey != "" {
-		e.authorization = "Bearer " + b.APIKey
-	}
-	e.about.Store(&e.given)
-	sources, err := b.Cache.sources(url)
-	if err != nil {
-		return fmt.Errorf("gateway: the engine at %s: %w", b.URL, err)
-	}
-	g.roster.add(e)
-	g.followCaches(e, sources)
-	return nil
-}
-
-// followCaches subscribes to what an engine says of its caches.
-func (g *Gateway) followCaches(e *engine, sources []source) {
-	if len(sources) == 0 || g.life.Err() != nil {
-		return
-	}
-	caches, err := follow(sources, func() { g.roster.misjudged(e.key) }, &g.count, g.options.Logger)
-	if err != nil {
-		g.options.Logger.Warn("an engine's cache events are not followed", "engine", e.id(), "error", err)
-		return
-	}
-	g.roster.followed(e, caches)
 }
 
 // Addr is where clients come in, AdminAddr where operators do or "".
@@ -193,9 +151,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.watch.Close()
 	}
 	g.active.Wait()
-	for _, e := range g.roster.all() {
-		g.roster.unfollow(e)
-	}
+	g.roster.Close()
 	g.transport.CloseIdleConnections()
 	if g.ownLedger && g.ledger != nil {
 		errs = append(errs, g.ledger.Close(context.WithoutCancel(ctx)))

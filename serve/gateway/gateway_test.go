@@ -17,6 +17,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -75,7 +76,7 @@ func newCell(t *testing.T, prefills, decodes int, change func(*Options)) *testCe
 	t.Cleanup(c.close)
 	if slices.Equal(o.Backends, stubs) { // else a request might come before they are found
 		c.until("the engines are there", func() bool {
-			return !slices.ContainsFunc(c.roster.all(), func(e *engine) bool { return !e.up.Load() })
+			return !slices.ContainsFunc(c.roster.All(), func(e *roster.Engine) bool { return !e.Up.Load() })
 		})
 	}
 	return c
@@ -99,8 +100,8 @@ func promising(o *Options) { o.PromiseTokens = 4096 }
 
 // atHome gives every engine an agent, as those in a directory have.
 func (c *testCell) atHome() *testCell {
-	for _, e := range c.roster.all() {
-		e.home.Store(&home{name: e.id(), incarnation: [16]byte{1}})
+	for _, e := range c.roster.All() {
+		e.Home.Store(&roster.Home{Name: e.Name(), Incarnation: [16]byte{1}})
 	}
 	return c
 }
@@ -110,10 +111,10 @@ func (c *testCell) vllm() *testCell {
 	for _, s := range c.decode {
 		s.owner = "vllm"
 	}
-	for _, e := range c.roster.all() {
-		a := *e.about.Load()
-		a.kind = openai.KindVLLM
-		e.about.Store(&a)
+	for _, e := range c.roster.All() {
+		a := *e.About.Load()
+		a.Kind = openai.KindVLLM
+		e.About.Store(&a)
 	}
 	return c
 }

@@ -28,9 +28,9 @@ func (x *exchange) giveBack() {
 	if x.taken || !isObject || !params.Has("meridian_ticket") {
 		return
 	}
-	e := g.roster.leastBusy(x.request.Model, x.flow.avoid)
+	e := g.roster.LeastBusy(x.request.Model, x.flow.avoid)
 	if e == nil && x.flow.decode != x.flow.offers {
-		e = g.roster.get(x.flow.decode)
+		e = g.roster.Get(x.flow.decode)
 	}
 	if e == nil {
 		return
@@ -40,7 +40,7 @@ func (x *exchange) giveBack() {
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {
-		g.options.Logger.Debug("a ticket cannot be given back", "request", x.id.String(), "transfer", x.transfer.String(), "engine", e.id(), "error", err)
+		g.options.Logger.Debug("a ticket cannot be given back", "request", x.id.String(), "transfer", x.transfer.String(), "engine", e.Name(), "error", err)
 		return
 	}
 	select {
@@ -55,7 +55,7 @@ func (x *exchange) giveBack() {
 		defer cancel()
 		c, trouble := g.send(ctx, leg{engine: e, path: openai.PathCompletions, body: body, client: &openai.Body{}, id: newTransfer().String(), of: of, silent: giveBackTimeout})
 		if trouble != nil {
-			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.id(), "error", trouble.fault.Recorded())
+			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.Name(), "error", trouble.fault.Recorded())
 			return
 		}
 		defer c.close()

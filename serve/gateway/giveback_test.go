@@ -9,6 +9,7 @@ import (
 
 	"meridian/member/trust"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -53,14 +54,14 @@ func TestUsedTicketIsNotGivenBack(t *testing.T) {
 func TestTicketIsGivenBackElsewhere(t *testing.T) {
 	c := newCell(t, 0, 2, nil)
 	c.until("both are there", func() bool {
-		return !slices.ContainsFunc(c.roster.all(), func(e *engine) bool { return !e.about.Load().asked })
+		return !slices.ContainsFunc(c.roster.All(), func(e *roster.Engine) bool { return !e.About.Load().Asked })
 	})
 	var avoid []string
 	for i, want := range []string{"d1", "d0"} {
-		failed := c.roster.all()[i]
-		avoid = append(avoid, failed.key)
+		failed := c.roster.All()[i]
+		avoid = append(avoid, failed.Key)
 		ticket := base64.StdEncoding.EncodeToString([]byte(want))
-		x := &exchange{g: c.Gateway, request: &request.Request{Model: "m"}, flow: flow{decode: c.roster.all()[0].key, avoid: avoid}, params: []byte(`{"meridian_ticket":"` + ticket + `"}`)}
+		x := &exchange{g: c.Gateway, request: &request.Request{Model: "m"}, flow: flow{decode: c.roster.All()[0].Key, avoid: avoid}, params: []byte(`{"meridian_ticket":"` + ticket + `"}`)}
 		x.giveBack()
 		stub := c.decode[1-i]
 		c.until("it is given back to "+want, func() bool { return len(stub.seen()) == 1 })

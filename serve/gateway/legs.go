@@ -8,6 +8,7 @@ import (
 	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
@@ -24,12 +25,12 @@ type legs struct {
 
 // seal is the gateway's word for one leg, nil for an engine whose own name it
 // does not know: a word for another one would be refused.
-func (l *legs) seal(kind trust.LegKind, t kv.ID, traced trust.Trace, to *about) []byte {
-	if l.key == nil || to.nameless || to.id == "" || len(to.id) > 255 {
+func (l *legs) seal(kind trust.LegKind, t kv.ID, traced trust.Trace, to *roster.About) []byte {
+	if l.key == nil || to.Nameless || to.ID == "" || len(to.ID) > 255 {
 		return nil
 	}
-	leg := trust.Leg{Kind: kind, ID: t, Engine: to.id, Trace: traced}
-	if to.legs >= trust.LegVersion {
+	leg := trust.Leg{Kind: kind, ID: t, Engine: to.ID, Trace: traced}
+	if to.Legs >= trust.LegVersion {
 		leg.Request = l.id
 	}
 	return leg.Seal(*l.key)
@@ -39,7 +40,7 @@ var one = json.RawMessage("1")
 
 // prefill asks an engine to compute the prompt, keep it and offer it under t, which
 // may be promised to another.
-func (l *legs) prefill(t kv.ID, traced trust.Trace, to *about, promised bool) []byte {
+func (l *legs) prefill(t kv.ID, traced trust.Trace, to *roster.About, promised bool) []byte {
 	transfer := openai.RemoteDecode(t.String(), l.seal(trust.LegPrefill, t, traced, to))
 	transfer.Promised = promised
 	params, err := json.Marshal(transfer)
@@ -56,7 +57,7 @@ func (l *legs) prefill(t kv.ID, traced trust.Trace, to *about, promised bool) []
 		{Name: "resume_token_ids"},
 		{Name: "return_token_ids"},
 	}
-	if l.learns && to.kind == openai.KindVLLM {
+	if l.learns && to.Kind == openai.KindVLLM {
 		edits[len(edits)-1].Value = []byte("true")
 	}
 	if l.request.IsChat() {
@@ -67,8 +68,8 @@ func (l *legs) prefill(t kv.ID, traced trust.Trace, to *about, promised bool) []
 
 // promise is what a decode engine gets in the place of what a prefill engine has
 // yet to send.
-func (l *legs) promise(t kv.ID, from *home) json.RawMessage {
-	sealed := trust.Promise{ID: t, Home: from.name, Incarnation: from.incarnation}.Seal(*l.key)
+func (l *legs) promise(t kv.ID, from *roster.Home) json.RawMessage {
+	sealed := trust.Promise{ID: t, Home: from.Name, Incarnation: from.Incarnation}.Seal(*l.key)
 	params, err := json.Marshal(openai.KVTransfer{DoRemotePrefill: true, Ticket: sealed})
 	if err != nil {
 		panic(err) // bytes
@@ -94,7 +95,7 @@ type decodeLeg struct {
 }
 
 // decode asks an engine to generate.
-func (l *legs) decode(d decodeLeg, to *about) []byte {
+func (l *legs) decode(d decodeLeg, to *roster.About) []byte {
 	var edits []openai.Edit
 	set := func(name string, value []byte) { edits = append(edits, openai.Edit{Name: name, Value: value}) }
 	params := l.withName(l.withMove(withThoughtEnd(l.withLeg(d, to), d.thoughtEnd), d, to), to)
@@ -103,11 +104,11 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 	}
 	if d.tells {
 		set("return_token_ids", []byte("true"))
-		if to.kind == openai.KindMeridian && l.request.Unseeded {
+		if to.Kind == openai.KindMeridian && l.request.Unseeded {
 			set("seed", strconv.AppendInt(nil, l.seed, 10))
 		}
 	}
-	edits = append(edits, l.request.LimitEdits(to.kind)...)
+	edits = append(edits, l.request.LimitEdits(to.Kind)...)
 	if d.mode == resumeExact {
 		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.request.Resumed, d.sofar)))
 	}
@@ -116,7 +117,7 @@ func (l *legs) decode(d decodeLeg, to *about) []byte {
 
 // withLeg puts the gateway's word into what a prefill engine sent, and changes
 // nothing else of it.
-func (l *legs) withLeg(d decodeLeg, to *about) json.RawMessage {
+func (l *legs) withLeg(d decodeLeg, to *roster.About) json.RawMessage {
 	if d.params == nil {
 		return nil
 	}
@@ -141,7 +142,7 @@ func withThoughtEnd(params json.RawMessage, end []uint32) json.RawMessage {
 }
 
 // withMove says in a leg's params under which transfer it may leave.
-func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.RawMessage {
+func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *roster.About) json.RawMessage {
 	if d.move == (kv.ID{}) {
 		return params
 	}
@@ -154,8 +155,8 @@ func (l *legs) withMove(params json.RawMessage, d decodeLeg, to *about) json.Raw
 
 // withName gives the request a name in a leg's params, under which vLLM's workers tell that they
 // have ended its thought.
-func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
-	if to.kind != openai.KindVLLM || l.request.TellLimit != thought.LimitXArgs {
+func (l *legs) withName(params json.RawMessage, to *roster.About) json.RawMessage {
+	if to.Kind != openai.KindVLLM || l.request.TellLimit != thought.LimitXArgs {
 		return params
 	}
 	return withMember(params, "meridian_request", openai.Quote(l.id.String()))
@@ -164,8 +165,8 @@ func (l *legs) withName(params json.RawMessage, to *about) json.RawMessage {
 // withAnswers tells vLLM's workers that the prompt of a chat's leg ends within its answer: there is a
 // thought before it, or none, and from the end of the prompt nobody can tell. What of a chat can go
 // on elsewhere ends with a token of the answer; a completion's may be anything.
-func (l *legs) withAnswers(params json.RawMessage, d decodeLeg, to *about) json.RawMessage {
-	if to.kind != openai.KindVLLM || !l.request.IsChat() || len(d.sofar) == 0 {
+func (l *legs) withAnswers(params json.RawMessage, d decodeLeg, to *roster.About) json.RawMessage {
+	if to.Kind != openai.KindVLLM || !l.request.IsChat() || len(d.sofar) == 0 {
 		return params
 	}
 	return withMember(params, "meridian_answers", []byte("true"))
@@ -190,13 +191,13 @@ const defaultCompletionTokens = 16
 // greedy asks an engine to go on after tokens that become part of the prompt.
 // It is a completion, whatever the client asked for; ok is false where nothing
 // is left to generate.
-func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
+func (l *legs) greedy(d decodeLeg, to *roster.About) (body []byte, ok bool) {
 	limit := defaultCompletionTokens
 	switch {
 	case l.request.MaxTokens != nil:
 		limit = *l.request.MaxTokens
 	case l.request.Unlimited():
-		limit = to.maxContext - len(d.prompt)
+		limit = to.MaxContext - len(d.prompt)
 	}
 	limit -= len(d.sofar)
 	if limit < 1 {
@@ -219,7 +220,7 @@ func (l *legs) greedy(d decodeLeg, to *about) (body []byte, ok bool) {
 // offer asks an engine that a greedy leg has left to offer prompt and answer so far, nearly all
 // of which it has in its cache. It is a completion, as the leg that goes on after it will be:
 // a ticket is for the very tokens of its prompt.
-func (l *legs) offer(d decodeLeg, to *about) []byte {
+func (l *legs) offer(d decodeLeg, to *roster.About) []byte {
 	params, err := json.Marshal(openai.RemoteDecode(d.transfer.String(), l.seal(trust.LegPrefill, d.transfer, d.traced, to)))
 	if err != nil {
 		panic(err) // texts and bytes

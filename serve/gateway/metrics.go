@@ -7,6 +7,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/roster"
 )
 
 // Phases of a request's latency, in the order of Metrics.Phases.
@@ -122,8 +123,6 @@ type counters struct {
 	unresumable  atomic.Uint64
 	promptTokens atomic.Uint64
 	passed       [2]atomic.Uint64 // answered, refused
-	cacheBatches atomic.Uint64
-	cacheResets  atomic.Uint64
 	placements   [4]atomic.Uint64
 	stored       [3]atomic.Uint64
 	outputTokens atomic.Uint64
@@ -207,7 +206,7 @@ func (g *Gateway) Metrics() Metrics {
 		Resumed: c.resumed.Load(), Unresumable: c.unresumable.Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
 		Placements: make(map[string]uint64), Stored: make(map[string]uint64),
 		Passed:  map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
-		Engines: make(map[string]EngineCount), DirectoryKnown: g.follower == nil || g.follower.known.Load(), RecordsDropped: g.ledger.Dropped(),
+		Engines: make(map[string]EngineCount), DirectoryKnown: g.roster.DirectoryKnown(), RecordsDropped: g.ledger.Dropped(),
 	}
 	if g.public != nil {
 		m.Connections, m.Unadmitted = g.public.connections(), g.public.refused.Load()
@@ -231,20 +230,20 @@ func (g *Gateway) Metrics() Metrics {
 	for _, role := range []placement.Role{placement.Prefill, placement.Decode, placement.Both} {
 		m.Engines[role.String()] = EngineCount{}
 	}
-	for _, e := range g.roster.all() {
-		count := m.Engines[e.role.String()]
-		if e.up.Load() {
+	for _, e := range g.roster.All() {
+		count := m.Engines[e.Role.String()]
+		if e.Up.Load() {
 			count.Up++
 		} else {
 			count.Down++
 		}
-		m.Engines[e.role.String()] = count
-		for _, c := range cacheStates(g.roster.cachesOf(e)) {
+		m.Engines[e.Role.String()] = count
+		for _, c := range g.roster.CacheStates(e) {
 			m.Cache.add(c)
 		}
 	}
 	m.Warm = g.warmer.metrics()
-	m.Cache.Batches, m.Cache.Resets = c.cacheBatches.Load(), c.cacheResets.Load()
+	m.Cache.Batches, m.Cache.Resets = g.roster.CacheEvents()
 	for i, name := range prefixes {
 		m.Placements[name] = c.placements[i].Load()
 	}
@@ -254,7 +253,7 @@ func (g *Gateway) Metrics() Metrics {
 	return m
 }
 
-func (m *CacheMetrics) add(c cacheState) {
+func (m *CacheMetrics) add(c roster.CacheState) {
 	if c.Connected {
 		m.Up++
 	} else {

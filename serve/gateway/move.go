@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +11,7 @@ import (
 	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -63,20 +63,15 @@ const (
 	maxChosenMoves = 2
 	moveRest       = 2 * time.Second
 	leastLeft      = 16
-	// maxAskingToMove is how many requests are asked for at a time, maxAskingAt how many of them
-	// at one engine, so that one that does not answer keeps none from leaving others, and
+	// maxAskingToMove is how many requests are asked for at a time, and
 	// askToMoveTimeout how long an engine may take to answer.
 	maxAskingToMove  = 32
-	maxAskingAt      = 4
 	askToMoveTimeout = 5 * time.Second
 )
 
-// errDrains is what an engine says that takes no more requests and lets those go that run.
-var errDrains = errors.New("it drains")
-
 // departure is a decode leg that may leave its engine.
 type departure struct {
-	engine   *engine
+	engine   *roster.Engine
 	transfer kv.ID // that it leaves under, and that the engine knows it by
 	request  *request.Request
 	of       string    // the request's id
@@ -125,7 +120,7 @@ func (d *departure) end(all *departures) *moveOrder {
 }
 
 // at are the legs at an engine.
-func (d *departures) at(e *engine) []*departure {
+func (d *departures) at(e *roster.Engine) []*departure {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	var there []*departure
@@ -151,7 +146,7 @@ func (d *departures) of(request string) *departure {
 
 // drain has every request leave an engine that is about to go, as far as there is an engine to
 // leave for.
-func (g *Gateway) drain(e *engine) {
+func (g *Gateway) drain(e *roster.Engine) {
 	for _, d := range g.departures.at(e) {
 		g.move(d, byDrain)
 	}
@@ -169,9 +164,9 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 		return nil // to compute it all again is no gain
 	}
 	kind := d.kind
-	candidates := g.roster.candidates(wanted{request: d.request, avoid: func(key string) bool { return slices.Contains(d.avoid, key) }, kind: &kind}, time.Now())
+	candidates := g.roster.Candidates(roster.Wanted{Request: d.request, Avoid: func(key string) bool { return slices.Contains(d.avoid, key) }, Kind: &kind}, time.Now())
 	to, reason, better := g.better(d, why, candidates)
-	target := g.roster.get(to)
+	target := g.roster.Get(to)
 	if !better || target == nil {
 		return nil
 	}
@@ -183,11 +178,11 @@ func (g *Gateway) better(d *departure, why moveReason, candidates []placement.En
 	r := placement.Request{Turn: g.turns.Load(), Phase: placement.Phases(d.phase.Load())}
 	switch {
 	case why == byRoom:
-		return placement.MoveToRoom(candidates, d.engine.key, r, g.options.Place)
-	case why == byThought && !d.engine.phases.Suits(r.Phase):
-		return placement.MoveToPhase(candidates, d.engine.key, r, g.options.Place)
+		return placement.MoveToRoom(candidates, d.engine.Key, r, g.options.Place)
+	case why == byThought && !d.engine.Phases.Suits(r.Phase):
+		return placement.MoveToPhase(candidates, d.engine.Key, r, g.options.Place)
 	}
-	return placement.Move(candidates, d.engine.key, r, g.options.Place, why.leaves(), moveMargin)
+	return placement.Move(candidates, d.engine.Key, r, g.options.Place, why.leaves(), moveMargin)
 }
 
 // phase is what the request's next token is of, as far as is known.
@@ -228,7 +223,7 @@ type passage struct {
 
 // mayLeave lets a decode leg leave, where another engine could go on exactly; end is called
 // when the leg has ended.
-func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) {
+func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *decodeLeg) (end func()) {
 	x.departure, x.left = nil, nil
 	mode := x.flow.resume
 	if !x.flow.begun {
@@ -237,10 +232,10 @@ func (x *exchange) mayLeave(e *engine, about *about, d *decodeLeg) (end func()) 
 	if mode == resumeNever || !d.tells || !x.flow.mayMove() {
 		return func() {}
 	}
-	if about.kind == openai.KindMeridian { // others know nothing of it
+	if about.Kind == openai.KindMeridian { // others know nothing of it
 		d.move = newTransfer()
 	}
-	x.departure = &departure{engine: e, kind: about.kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
+	x.departure = &departure{engine: e, kind: about.Kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
 	x.departure.answered.Store(int64(x.answer.tokens))
 	x.departure.phase.Store(uint32(x.phase()))
 	x.g.departures.add(x.departure)
@@ -275,7 +270,7 @@ func (x *exchange) thoughtEnded() {
 		return
 	}
 	x.departure.phase.Store(uint32(placement.Answer))
-	if x.g.options.MoveAtThinkEnd || !x.departure.engine.phases.Suits(placement.Answer) {
+	if x.g.options.MoveAtThinkEnd || !x.departure.engine.Phases.Suits(placement.Answer) {
 		x.moveByChoice(byThought)
 	}
 }
@@ -320,12 +315,12 @@ func (r *relay) leaves() bool {
 
 // leftUnasked is an engine that says so of a leg that could not leave: its answer is not
 // complete, and no other engine goes on with it.
-func leftUnasked(e *engine) *trouble {
-	return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s let a request go that was not to leave it", e.id())}
+func leftUnasked(e *roster.Engine) *trouble {
+	return &trouble{kind: lost, reached: true, engine: e.Key, fault: openai.Unavailable("engine %s let a request go that was not to leave it", e.Name())}
 }
 
 // goElsewhere goes on after a leg that has left e.
-func (x *exchange) goElsewhere(e *engine) step {
+func (x *exchange) goElsewhere(e *roster.Engine) step {
 	left, d := x.left, x.departure
 	x.left, x.departure = nil, nil
 	order := d.order  // it has ended: the order does not change
@@ -335,8 +330,8 @@ func (x *exchange) goElsewhere(e *engine) step {
 	if !order.why.leaves() {
 		x.chosen++
 	}
-	x.passage = &passage{why: order.why, from: e.key, to: order.to, last: x.watch.last, record: ledger.Move{
-		From: e.id(), Why: moveReasons[order.why], Tokens: x.answer.tokens, AtMs: x.watch.since(x.watch.last),
+	x.passage = &passage{why: order.why, from: e.Key, to: order.to, last: x.watch.last, record: ledger.Move{
+		From: e.Name(), Why: moveReasons[order.why], Tokens: x.answer.tokens, AtMs: x.watch.since(x.watch.last),
 	}}
 	if order.placement != (placement.Reason{}) {
 		x.passage.record.Placement = order.placement.String()
@@ -344,7 +339,7 @@ func (x *exchange) goElsewhere(e *engine) step {
 	x.giveBack() // of before, if no engine came for it
 	x.transfer, x.params, x.taken = d.transfer, left.params, false
 	x.passage.offered = left.params != nil
-	return x.flow.moved(e.key, left.params != nil)
+	return x.flow.moved(e.Key, left.params != nil)
 }
 
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
@@ -354,7 +349,7 @@ func (x *exchange) placeMove() step {
 		return x.flow.placed(placement.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
 	}
 	kind := x.answer.kind
-	candidates := x.g.roster.candidates(wanted{request: x.request, kind: &kind, avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
+	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Kind: &kind, Avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
 	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
 		return x.flow.placed(placement.Choice{Decode: x.passage.to}, nil)
 	}
@@ -370,7 +365,7 @@ func (x *exchange) placeMove() step {
 }
 
 // movesTo: the next leg is at that engine.
-func (x *exchange) movesTo(about *about) { x.passage.record.To = about.id }
+func (x *exchange) movesTo(about *roster.About) { x.passage.record.To = about.ID }
 
 // landing: the engine that a request moved to has sent its first token.
 func (x *exchange) landing(now time.Time) {

@@ -29,6 +29,6 @@ func (g *Gateway) moveRequest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusAccepted, map[string]any{
-		"request": d.of, "from": d.engine.id(), "to": g.roster.name(order.to), "why": moveReasons[order.why], "placement": order.placement.String(),
+		"request": d.of, "from": d.engine.Name(), "to": g.roster.Name(order.to), "why": moveReasons[order.why], "placement": order.placement.String(),
 	})
 }

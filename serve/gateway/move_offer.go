@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -29,10 +28,8 @@ const (
 // takesItsCache tells whether the request could go on with its cache elsewhere, as far as is
 // known: an engine that only decodes, or that has lost its agent, offers nothing.
 func (d *departure) takesItsCache() bool {
-	return d.kind == openai.KindMeridian || d.engine.offers()
+	return d.kind == openai.KindMeridian || d.engine.Offers()
 }
-
-func (e *engine) offers() bool { return e.role&placement.Prefill != 0 && !e.stray.Load() }
 
 // hangsUp ends a leg that was asked to leave and whose engine cannot end it. It is true where
 // the client has all that came and another engine could go on right there.
@@ -52,8 +49,8 @@ func (r *relay) hangsUp() bool {
 // offer has the engine that was left offer prompt and answer so far. Where nothing comes of it,
 // the next engine computes.
 func (x *exchange) offer(key string) step {
-	e := x.g.roster.get(key)
-	if e == nil || !e.offers() {
+	e := x.g.roster.Get(key)
+	if e == nil || !e.Offers() {
 		return x.flow.offered(false, nil)
 	}
 	patience := offerTimeout
@@ -63,13 +60,13 @@ func (x *exchange) offer(key string) step {
 	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
 	defer cancel()
 	run := &prefillRun{engine: e, transfer: newTransfer(), traced: x.trace.leg(), path: openai.PathCompletions, began: time.Now()}
-	body := x.legs.offer(decodeLeg{transfer: run.transfer, traced: run.traced, prompt: x.answer.prompt, sofar: x.answer.sofar}, e.about.Load())
+	body := x.legs.offer(decodeLeg{transfer: run.transfer, traced: run.traced, prompt: x.answer.prompt, sofar: x.answer.sofar}, e.About.Load())
 	run.params, run.trouble = x.prefillLeg(ctx, run, body)
-	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.id(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
+	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.Name(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
 	run.trouble.giveUp("it took too long to offer what it has")
 	x.note(record, run.began, time.Since(run.began), run.trouble)
 	if run.trouble == nil {
-		e.served.Add(1)
+		e.Served.Add(1)
 	}
 	x.transfer, x.params, x.taken = run.transfer, run.params, false
 	x.passage.offered = run.params != nil

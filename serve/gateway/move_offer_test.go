@@ -26,8 +26,8 @@ func vllmCell(t *testing.T, role placement.Role, change func(*Options)) *testCel
 		}
 	})
 	c.until("the engines are there", func() bool {
-		for _, e := range c.roster.all() {
-			if !e.up.Load() {
+		for _, e := range c.roster.All() {
+			if !e.Up.Load() {
 				return false
 			}
 		}
@@ -89,8 +89,8 @@ func (c *testCell) moveFromD0(path, body string, before func()) reply {
 func (c *testCell) nothingLeft() {
 	c.t.Helper()
 	c.until("nothing is left", func() bool {
-		for _, e := range c.roster.all() {
-			if e.running.Load() != 0 || e.arriving.Load() != 0 || len(c.departures.at(e)) != 0 {
+		for _, e := range c.roster.All() {
+			if e.Running.Load() != 0 || e.Arriving.Load() != 0 || len(c.departures.at(e)) != 0 {
 				return false
 			}
 		}
@@ -281,13 +281,13 @@ func TestVLLMMovesAtTheEndOfAThought(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cell := vllmCell(t, c.role, func(o *Options) { o.MoveAtThinkEnd = true })
-			cell.engine(cell.decode[0]).running.Add(2)
-			cell.engine(cell.decode[1]).waiting.Add(290) // d0 gets it, and has more to do when the thought ends
+			cell.engine(cell.decode[0]).Running.Add(2)
+			cell.engine(cell.decode[1]).Waiting.Add(290) // d0 gets it, and has more to do when the thought ends
 			cell.decode[0].set(c.habits)
 			done := make(chan reply)
 			go func() { done <- cell.post(openai.PathChat, greedyChat) }()
 			cell.until("it runs", func() bool { return cell.decode[0].open.Load() == 1 })
-			cell.engine(cell.decode[1]).waiting.Store(0)
+			cell.engine(cell.decode[1]).Waiting.Store(0)
 			got := <-done
 			got.whole(t, "short", 0, greedyTokens)
 			if _, thought, _, _ := got.text(t); thought != textOf(tokensOf("short", 0, 9)) {

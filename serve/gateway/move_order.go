@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -48,14 +49,14 @@ func (o *moveOrder) settle() {
 
 // order asks a leg whose order does not stand to leave for another engine. The caller holds
 // deciding.
-func (g *Gateway) order(d *departure, why moveReason, target *engine, reason placement.Reason) *moveOrder {
-	d.engine.arriving.Add(-1)
-	target.arriving.Add(1)
-	d.order = &moveOrder{why: why, to: target.key, placement: reason, at: time.Now(), uncount: func() {
-		d.engine.arriving.Add(1)
-		target.arriving.Add(-1)
+func (g *Gateway) order(d *departure, why moveReason, target *roster.Engine, reason placement.Reason) *moveOrder {
+	d.engine.Arriving.Add(-1)
+	target.Arriving.Add(1)
+	d.order = &moveOrder{why: why, to: target.Key, placement: reason, at: time.Now(), uncount: func() {
+		d.engine.Arriving.Add(1)
+		target.Arriving.Add(-1)
 	}}
-	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.id(), "peer_engine", target.id(), "reason", moveReasons[why]+": "+reason.String())
+	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.Name(), "peer_engine", target.Name(), "reason", moveReasons[why]+": "+reason.String())
 	order := d.order
 	if d.kind != openai.KindMeridian {
 		d.hangUp.Store(true) // with its next token
@@ -83,7 +84,7 @@ func (d *departures) unheard(one *departure, order *moveOrder) {
 func (g *Gateway) askToMove(d *departure) bool {
 	ctx, cancel := context.WithTimeout(g.life, askToMoveTimeout)
 	defer cancel()
-	for _, places := range []chan struct{}{d.engine.askingToMove, g.askingToMove} {
+	for _, places := range []chan struct{}{d.engine.AskingToMove, g.askingToMove} {
 		select {
 		case places <- struct{}{}:
 			defer func() { <-places }()
@@ -97,7 +98,7 @@ func (g *Gateway) askToMove(d *departure) bool {
 	}
 	c, trouble := g.send(ctx, leg{engine: d.engine, path: openai.PathMove, body: body, client: &openai.Body{}, id: newTransfer().String(), of: d.of, silent: askToMoveTimeout})
 	if trouble != nil {
-		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.id(), "error", trouble.fault.Recorded())
+		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.Name(), "error", trouble.fault.Recorded())
 		return false
 	}
 	defer c.close()

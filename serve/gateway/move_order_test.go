@@ -6,15 +6,14 @@ import (
 	"testing"
 	"time"
 
-	"meridian/decide/placement"
-	"meridian/serve/openai"
+	"meridian/serve/gateway/roster"
 )
 
 // engine is what the gateway has of a stub.
-func (c *testCell) engine(s *stub) *engine {
+func (c *testCell) engine(s *stub) *roster.Engine {
 	c.t.Helper()
-	for _, e := range c.roster.all() {
-		if e.id() == s.id {
+	for _, e := range c.roster.All() {
+		if e.Name() == s.id {
 			return e
 		}
 	}
@@ -38,7 +37,7 @@ func TestSilentEngineKeepsNoneElsewhere(t *testing.T) {
 			over.Add(1)
 		})
 	}
-	c.until("it is asked", func() bool { return silent.mutely.Load() >= maxAskingAt })
+	c.until("it is asked", func() bool { return silent.mutely.Load() >= int64(cap(c.engine(silent).AskingToMove)) })
 	before := over.Load()
 	if !c.askToMove(&departure{engine: c.engine(well), transfer: newTransfer(), of: "leaves"}) {
 		t.Error("an engine that answers was not asked")
@@ -46,7 +45,7 @@ func TestSilentEngineKeepsNoneElsewhere(t *testing.T) {
 	if n := over.Load() - before; n != 0 {
 		t.Errorf("%d others had to be over first", n)
 	}
-	if n := silent.mutely.Load(); n > maxAskingAt {
+	if n := silent.mutely.Load(); int(n) > cap(c.engine(silent).AskingToMove) {
 		t.Errorf("the silent one is asked for %d at a time", n)
 	}
 }
@@ -72,7 +71,7 @@ func TestOrderThatIsNotFollowed(t *testing.T) {
 		return order != nil
 	})
 	c.until("it is counted on no more", func() bool {
-		return c.engine(c.decode[0]).arriving.Load() == 0 && c.engine(c.prefill[0]).arriving.Load() == 0
+		return c.engine(c.decode[0]).Arriving.Load() == 0 && c.engine(c.prefill[0]).Arriving.Load() == 0
 	})
 	if lent := c.departures.lent(); len(lent) != 1 {
 		t.Fatal("it has ended, and so nothing is shown")
@@ -83,9 +82,9 @@ func TestOrderThatIsNotFollowed(t *testing.T) {
 	c.departures.deciding.Unlock()
 	end()
 	c.until("the request is over", func() bool { return len(c.departures.lent()) == 0 })
-	for _, e := range c.roster.all() {
-		if n := e.arriving.Load(); n != 0 {
-			t.Errorf("%d requests are counted on at %s", n, e.id())
+	for _, e := range c.roster.All() {
+		if n := e.Arriving.Load(); n != 0 {
+			t.Errorf("%d requests are counted on at %s", n, e.Name())
 		}
 	}
 }
@@ -100,24 +99,6 @@ func TestUnheardRests(t *testing.T) {
 	d.order.unheard = time.Now().Add(-moveRest)
 	if d.order.stands(byDrain) {
 		t.Error("it is never asked again")
-	}
-}
-
-// Requests of a model are not looked for where only engines of others have room.
-func TestRoomForAModel(t *testing.T) {
-	e := &engine{role: placement.Decode}
-	e.about.Store(&about{models: []string{"m"}, kind: openai.KindMeridian})
-	if roomFor("m", []*engine{e}) {
-		t.Error("it has told of no room")
-	}
-	e.room.Store(2)
-	e.arriving.Store(1)
-	if !roomFor("m", []*engine{e}) || roomFor("other", []*engine{e}) {
-		t.Error("it has room for one more of its own model")
-	}
-	e.arriving.Store(2)
-	if roomFor("m", []*engine{e}) {
-		t.Error("those on their way take its room")
 	}
 }
 

@@ -66,9 +66,9 @@ func TestEngineThatCannotMove(t *testing.T) {
 		t.Errorf("status %d, %d events", got.status, len(got.events))
 	}
 	c.until("it is counted", func() bool { return c.Metrics().Moves["operator"]["stayed"] == 1 })
-	for _, e := range c.roster.all() {
-		if n := e.arriving.Load(); n != 0 {
-			t.Errorf("%d requests are still counted on at %s", n, e.id())
+	for _, e := range c.roster.All() {
+		if n := e.Arriving.Load(); n != 0 {
+			t.Errorf("%d requests are still counted on at %s", n, e.Name())
 		}
 	}
 	if status := c.askMove(id, "application/json"); status != http.StatusNotFound {
@@ -99,7 +99,7 @@ func TestNobodyToMoveTo(t *testing.T) {
 	if status := c.askMove(id, "application/json"); status != http.StatusConflict {
 		t.Errorf("status %d", status)
 	}
-	c.drain(c.roster.all()[0])
+	c.drain(c.roster.All()[0])
 	if got := end(); got.status != http.StatusOK || got.events[len(got.events)-1] != openai.Done {
 		t.Errorf("status %d", got.status)
 	}

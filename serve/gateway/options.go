@@ -15,8 +15,16 @@ import (
 	"meridian/member/directory"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
+)
+
+// Backend is an engine that is listed, not found in the directory, and CacheEvents is where one
+// publishes what its cache holds.
+type (
+	Backend     = roster.Backend
+	CacheEvents = roster.CacheEvents
 )
 
 // Options configures Open. What is zero takes the default in its comment.

@@ -58,7 +58,7 @@ func (r *relay) cut() *trouble {
 	tokens, text, ok := r.again.repeat(c.Tokens, textIn(c))
 	if !ok {
 		r.x.cannotResume("another engine's answer is not the same")
-		return &trouble{kind: lost, reached: true, engine: r.call.engine.key, fault: openai.Unavailable("engine %s goes on with another answer", r.call.engine.id())}
+		return &trouble{kind: lost, reached: true, engine: r.call.engine.Key, fault: openai.Unavailable("engine %s goes on with another answer", r.call.engine.Name())}
 	}
 	c.Tokens, r.text, c.Answered = tokens, text, text != ""
 	return nil

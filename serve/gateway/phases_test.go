@@ -21,8 +21,8 @@ func forPhases(t *testing.T, change func(*Options)) *testCell {
 		}
 	})
 	c.until("the engines are there", func() bool {
-		for _, e := range c.roster.all() {
-			if !e.up.Load() {
+		for _, e := range c.roster.All() {
+			if !e.Up.Load() {
 				return false
 			}
 		}
@@ -58,8 +58,8 @@ func TestPhasesOfEngines(t *testing.T) {
 func TestPhasesWithoutRoom(t *testing.T) {
 	c := forPhases(t, nil)
 	full := c.engine(c.decode[1])
-	full.running.Add(1)
-	c.roster.refused(full, time.Minute)
+	full.Running.Add(1)
+	c.roster.Refused(full, time.Minute)
 	got := c.post(openai.PathChat, `{"model":"m","messages":[{"role":"user","content":"short"}],"max_tokens":60,"seed":3,"stream":true}`)
 	got.whole(t, "short", 3, 60)
 	if legs := legsOf(c.record(got)); legs != "decode d0" {

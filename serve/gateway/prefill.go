@@ -12,13 +12,14 @@ import (
 	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
 // prefillRun is a prefill leg on its way. A decode leg may be on its way at the
 // same time, promised what this one is to offer; it goes by alive.
 type prefillRun struct {
-	engine   *engine
+	engine   *roster.Engine
 	transfer kv.ID
 	traced   trust.Trace
 	path     string // of its endpoint; "": the client's
@@ -76,11 +77,11 @@ func (p *prefillRun) over() bool {
 // prefill sends a prefill leg. Every one has a transfer id of its own: an id
 // that was offered once is never offered again.
 func (x *exchange) prefill(key string) step {
-	e := x.g.roster.get(key)
+	e := x.g.roster.Get(key)
 	if e == nil {
 		return x.countFallBack(x.flow.prefillFailed(trouble{kind: lost, engine: key, fault: openai.Unavailable("the engine is gone")}))
 	}
-	home := e.home.Load()
+	home := e.Home.Load()
 	promised := home != nil && x.mayPromise(e) // before this prompt is among those that wait there
 	run := x.beginPrefill(e, x.nextTransfer(), promised)
 	if promised {
@@ -93,21 +94,21 @@ func (x *exchange) prefill(key string) step {
 
 // mayPromise tells whether the decode engine may be asked before the prefill
 // engine has answered. It keeps blocks meanwhile, so not where that takes long.
-func (x *exchange) mayPromise(prefill *engine) bool {
-	decode := x.g.roster.get(x.flow.decode)
-	redeems := func(e *engine) bool { return e != nil && e.home.Load() != nil && !e.stray.Load() }
+func (x *exchange) mayPromise(prefill *roster.Engine) bool {
+	decode := x.g.roster.Get(x.flow.decode)
+	redeems := func(e *roster.Engine) bool { return e != nil && e.Home.Load() != nil && !e.Stray.Load() }
 	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
-		prefill.waiting.Load()+int64(x.request.Tokens) <= int64(x.g.options.PromiseTokens)
+		prefill.Waiting.Load()+int64(x.request.Tokens) <= int64(x.g.options.PromiseTokens)
 }
 
 // beginPrefill sends a prefill leg, and waits for its end unless it is promised.
-func (x *exchange) beginPrefill(e *engine, t kv.ID, promised bool) *prefillRun {
+func (x *exchange) beginPrefill(e *roster.Engine, t kv.ID, promised bool) *prefillRun {
 	run := &prefillRun{engine: e, transfer: t, traced: x.trace.leg(), began: time.Now(), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(x.ctx)
 	run.cancel = cancel
 	run.alive, run.lose = context.WithCancel(x.ctx)
-	body := x.legs.prefill(t, run.traced, e.about.Load(), promised)
-	computed := x.g.roster.computes(e, x.request)
+	body := x.legs.prefill(t, run.traced, e.About.Load(), promised)
+	computed := x.g.roster.Computes(e, x.request)
 	work := func() {
 		defer close(run.done)
 		defer computed()
@@ -153,15 +154,15 @@ func (x *exchange) settle(run *prefillRun) {
 	if run.panicked != "" {
 		panic(run.panicked)
 	}
-	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.id(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
+	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.Name(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
 	noteFound(&record, run.report)
 	x.note(record, run.began, run.took, run.trouble)
 	if run.trouble == nil {
-		run.engine.served.Add(1)
+		run.engine.Served.Add(1)
 		x.watch.prefill = run.took
-		x.g.roster.note(run.engine.key, x.request.Prefix, time.Now())
-		x.kept = x.kept || run.engine.shares()
-		had, told := run.engine.spared(run.report, &run.usage)
+		x.g.roster.Note(run.engine.Key, x.request.Prefix, time.Now())
+		x.kept = x.kept || run.engine.Shares()
+		had, told := run.engine.Spared(run.report, &run.usage)
 		x.looked(run.engine, run.report, had, told)
 	}
 }
@@ -208,7 +209,7 @@ func (x *exchange) notePromised() {
 func (x *exchange) reported(r *openai.Report) {
 	x.watch.report(r)
 	if x.promised != nil && r.HandoffMs > 0 {
-		x.watch.handoff = x.promised.until(x.asked.Add(milliseconds(r.QueueMs) + milliseconds(r.HandoffMs)))
+		x.watch.handoff = x.promised.until(x.asked.Add(openai.Milliseconds(r.QueueMs) + openai.Milliseconds(r.HandoffMs)))
 	}
 }
 
@@ -227,13 +228,13 @@ func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte)
 		engine: e, path: cmp.Or(run.path, x.request.Endpoint), body: body, client: x.request.Body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
-		x.g.prober.hurry()
+		x.g.roster.Hurry()
 		return nil, trouble
 	}
 	defer c.close()
 	data, trouble := c.readAll(maxPrefillBytes)
 	if trouble != nil {
-		x.g.prober.hurry()
+		x.g.roster.Hurry()
 		return nil, trouble
 	}
 	view, isObject := openai.ViewBody(data)

@@ -66,7 +66,7 @@ func TestAPanicEndsOneRequest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cell := newCell(t, 1, 1, change).atHome()
 			cell.Gateway.client = &http.Client{Transport: falling{cell.Gateway.client.Transport, cell.prefill[0].server.URL}}
-			cell.roster.all() // requests take the roster's lock, and see it
+			cell.roster.All() // requests take the roster's lock, and see it
 			if r := cell.post(openai.PathCompletions, completion(longPrompt, "")); r.err == nil {
 				t.Errorf("got %d %s", r.status, r.body)
 			}
@@ -79,8 +79,8 @@ func TestAPanicEndsOneRequest(t *testing.T) {
 // What waits at a prefill engine counts as what is to be waited for.
 func TestNothingIsPromisedOfABusyEngine(t *testing.T) {
 	cell := newCell(t, 1, 1, promising).atHome()
-	for _, e := range cell.roster.all() {
-		e.waiting.Add(4096)
+	for _, e := range cell.roster.All() {
+		e.Waiting.Add(4096)
 	}
 	cell.prefill[0].set(habits{slowPrefill: 50 * time.Millisecond})
 	r := cell.post(openai.PathCompletions, completion(longPrompt, ""))
@@ -150,9 +150,9 @@ func TestTicketForAnEngineThatTakesNoPromises(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cell := newCell(t, 1, 2, promising).atHome()
 			cell.prefer("p0", "d0")
-			for _, e := range cell.roster.all() {
-				if e.id() == "d1" {
-					e.home.Store(nil)
+			for _, e := range cell.roster.All() {
+				if e.Name() == "d1" {
+					e.Home.Store(nil)
 				}
 			}
 			cell.prefill[0].set(c.prefill)

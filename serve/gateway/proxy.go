@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	"meridian/decide/placement"
 	"meridian/internal/budget"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -99,8 +99,8 @@ func (p *passed) take() *openai.Error {
 			return fault
 		}
 	}
-	served := p.g.roster.models()
-	if p.model != "" && len(served) > 0 && slices.Index(served, p.model) < 0 && !p.g.roster.servedOnce(p.model) {
+	served := p.g.roster.Models()
+	if p.model != "" && len(served) > 0 && slices.Index(served, p.model) < 0 && !p.g.roster.ServedOnce(p.model) {
 		return openai.UnknownModel(p.model, served)
 	}
 	return nil
@@ -125,7 +125,7 @@ const passTries = 3
 func (p *passed) run(id string) *openai.Error {
 	var avoid []string
 	for {
-		e := p.g.roster.leastBusy(p.model, avoid)
+		e := p.g.roster.LeastBusy(p.model, avoid)
 		if e == nil {
 			fault := openai.Unavailable("no engine can be asked for %s now", p.r.URL.Path).WithCode(openai.CodeEngineLost)
 			fault.RetryAfter = retryAfter
@@ -135,20 +135,20 @@ func (p *passed) run(id string) *openai.Error {
 		if trouble == nil {
 			return nil
 		}
-		p.g.prober.hurry()
-		if avoid = append(avoid, e.key); trouble.reached || len(avoid) == passTries {
+		p.g.roster.Hurry()
+		if avoid = append(avoid, e.Key); trouble.reached || len(avoid) == passTries {
 			return trouble.fault
 		}
 	}
 }
 
 // send has one engine answer.
-func (p *passed) send(e *engine, id string) *trouble {
+func (p *passed) send(e *roster.Engine, id string) *trouble {
 	ctx, cancel := context.WithCancelCause(p.r.Context())
 	c := &call{engine: e, ctx: ctx, cancel: cancel, logger: p.g.options.Logger}
 	c.silence = time.AfterFunc(p.g.options.AnswerTimeout, func() { cancel(errStalled) })
 	defer c.close()
-	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.url+p.r.URL.RequestURI(), bytes.NewReader(p.body.Data))
+	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.URL+p.r.URL.RequestURI(), bytes.NewReader(p.body.Data))
 	if err != nil {
 		return &trouble{kind: refused, reached: true, fault: openai.Invalid("", "%v", err)}
 	}
@@ -158,11 +158,11 @@ func (p *passed) send(e *engine, id string) *trouble {
 			request.Header[name] = values
 		}
 	}
-	if e.authorization != "" {
-		request.Header.Set("Authorization", e.authorization)
+	if e.Authorization != "" {
+		request.Header.Set("Authorization", e.Authorization)
 	}
-	e.running.Add(1)
-	defer e.running.Add(-1)
+	e.Running.Add(1)
+	defer e.Running.Add(-1)
 	if c.response, err = p.g.client.Do(request); err != nil {
 		return c.trouble(err)
 	}
@@ -173,9 +173,9 @@ func (p *passed) send(e *engine, id string) *trouble {
 		return p.unknown(c)
 	}
 	if status := c.response.StatusCode; status < 200 || status > 599 {
-		return &trouble{kind: lost, reached: true, engine: e.key, fault: openai.Unavailable("engine %s answered with status %d, which is none", e.id(), status)}
+		return &trouble{kind: lost, reached: true, engine: e.Key, fault: openai.Unavailable("engine %s answered with status %d, which is none", e.Name(), status)}
 	}
-	e.served.Add(1)
+	e.Served.Add(1)
 	p.relay(c)
 	return nil
 }
@@ -184,7 +184,7 @@ func (p *passed) send(e *engine, id string) *trouble {
 func (p *passed) unknown(c *call) *trouble {
 	t := c.status()
 	if t.fault.Type == openai.TypeServer { // it said nothing that clients understand
-		t.fault = openai.Invalid("", "engine %s does not know %s %s", c.engine.id(), p.r.Method, p.r.URL.Path)
+		t.fault = openai.Invalid("", "engine %s does not know %s %s", c.engine.Name(), p.r.Method, p.r.URL.Path)
 		t.fault.Type, t.fault.Status = openai.TypeNotFound, http.StatusNotFound
 	}
 	return t
@@ -222,27 +222,4 @@ func (p *passed) relay(c *call) {
 		}
 		c.alive(p.g.options.StallTimeout)
 	}
-}
-
-// leastBusy is the engine to ask for something that no placement is made for:
-// any that decodes and serves the model, where one is named. One of the directory
-// that is silent is better than none.
-func (r *roster) leastBusy(model string, avoid []string) *engine {
-	better := func(e, other *engine) bool {
-		if up := e.up.Load(); up != other.up.Load() {
-			return up
-		}
-		return e.running.Load() < other.running.Load()
-	}
-	var best *engine
-	for _, e := range r.all() {
-		a := e.about.Load()
-		if e.hopeless() || !a.asked || e.role&placement.Decode == 0 || model != "" && !a.serves(model) || slices.Contains(avoid, e.key) {
-			continue
-		}
-		if best == nil || better(e, best) {
-			best = e
-		}
-	}
-	return best
 }

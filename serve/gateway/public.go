@@ -117,9 +117,9 @@ func (g *Gateway) unready() string {
 	switch {
 	case g.retiring.Load() || g.closing.Load():
 		return "the gateway is stopping"
-	case len(g.roster.models()) == 0:
+	case len(g.roster.Models()) == 0:
 		return "no engine that decodes is there yet"
-	case !g.roster.ready():
+	case !g.roster.Ready():
 		return "no engine that decodes answers"
 	}
 	return ""
@@ -140,7 +140,7 @@ func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 		Object string            `json:"object"`
 		Data   []json.RawMessage `json:"data"`
 	}{openai.ObjectList, []json.RawMessage{}}
-	for _, name := range g.roster.models() {
+	for _, name := range g.roster.Models() {
 		list.Data = append(list.Data, g.modelNamed(name))
 	}
 	writeJSON(w, http.StatusOK, list)
@@ -149,7 +149,7 @@ func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 // modelNamed is a model as its engine shows it. It always has a root, by which
 // benchmarks find its tokenizer.
 func (g *Gateway) modelNamed(name string) json.RawMessage {
-	card := g.roster.card(name)
+	card := g.roster.Card(name)
 	if card == nil {
 		shown, err := json.Marshal(openai.Model{ID: name, Object: openai.ObjectModel, Created: g.opened.Unix(), OwnedBy: openai.OwnedByMeridian})
 		if err != nil {
@@ -166,7 +166,7 @@ func (g *Gateway) modelNamed(name string) json.RawMessage {
 
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("model")
-	served := g.roster.models()
+	served := g.roster.Models()
 	if slices.Index(served, name) < 0 {
 		openai.UnknownModel(name, served).Write(w)
 		return
@@ -233,11 +233,11 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	}
 	x.request.LimitThought(g.options.Efforts, g.thinking(x.request))
 	x.rec.MaxThinkTokens = x.request.MaxThink
-	g.roster.recall(x.request)
+	g.roster.Recall(x.request)
 	x.request.Turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.request.Model, x.request.Stream
 	x.rec.Shape = g.shape(x.request, r)
-	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: g.roster.learns(x.request)}
+	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: g.roster.Learns(x.request)}
 	return nil
 }
 
@@ -255,7 +255,7 @@ func (g *Gateway) beginReading() *openai.Error {
 // resolve finds out which model is meant. A model that was served and is not
 // now is worth waiting for; one that never was is not.
 func (g *Gateway) resolve(c *request.Request) *openai.Error {
-	served := g.roster.models()
+	served := g.roster.Models()
 	if c.Model == "" && len(served) == 1 {
 		return c.SetModel(served[0])
 	}
@@ -264,7 +264,7 @@ func (g *Gateway) resolve(c *request.Request) *openai.Error {
 		return nil
 	case c.Model == "":
 		return openai.Invalid("model", "model is missing; there is %q", served)
-	case len(served) == 0 || g.roster.servedOnce(c.Model):
+	case len(served) == 0 || g.roster.ServedOnce(c.Model):
 		return nil // placement waits for it, and says so
 	}
 	return openai.UnknownModel(c.Model, served)

@@ -51,12 +51,7 @@ func TestNoEngineAnswersAndTheDirectoryIsAway(t *testing.T) {
 			}
 		}
 	}
-	for _, e := range c.roster.all() { // they were lost long ago
-		e.lostAt.Store(time.Now().Add(-time.Hour).UnixNano())
-	}
-	c.roster.mu.Lock()
-	c.roster.lostAt = time.Now().Add(-time.Hour)
-	c.roster.mu.Unlock()
+	c.roster.SetLastLoss(time.Now().Add(-time.Hour))
 	for _, prompt := range []string{"short", longPrompt} {
 		began := time.Now()
 		r := c.post(openai.PathCompletions, completion(prompt, ""))

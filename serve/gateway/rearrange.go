@@ -1,78 +1,23 @@
 package gateway
 
 import (
-	"context"
-	"encoding/json"
 	"slices"
-	"sync"
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
 const (
-	// rearrangeEvery is how often the gateway looks who should run elsewhere, and
-	// askRoomTimeout how long engines may take to tell how much room they have. One that took
-	// longer is left out, and not asked again for silentRest: all others would wait for it.
+	// rearrangeEvery is how often the gateway looks who should run elsewhere.
 	rearrangeEvery = 100 * time.Millisecond
-	askRoomTimeout = 250 * time.Millisecond
-	silentRest     = time.Second
 	// maxBalancing is how many requests of a model are on their way when another is asked to
 	// leave for balance.
 	maxBalancing = 2
 	// patientWithMoves is how long a request that was asked to leave counts as on its way.
 	patientWithMoves = 10 * time.Second
 )
-
-// maxRoom is more than any engine has requests or room for.
-const maxRoom = 1 << 20
-
-// askRoom has engines tell how many requests they would begin at once, and waits for that: one
-// that took no more may have room again, as requests of other gateways have left it. Only the
-// goroutine that rearranges calls it.
-func (g *Gateway) askRoom(engines []*engine) {
-	ctx, cancel := context.WithTimeout(g.life, askRoomTimeout)
-	defer cancel()
-	var asking sync.WaitGroup
-	for _, e := range engines {
-		if time.Since(e.silentAt) < silentRest {
-			continue
-		}
-		asking.Go(func() {
-			var stats struct{ Room, Running, Fetching, Waiting int64 }
-			data, err := g.prober.get(ctx, e, "/stats")
-			if err == nil {
-				err = json.Unmarshal(data, &stats)
-			}
-			if err != nil { // then none leaves for it
-				stats.Room, stats.Running, stats.Fetching, stats.Waiting = 0, 0, 0, 0
-				if ctx.Err() != nil {
-					e.silentAt = time.Now()
-				}
-			}
-			e.room.Store(min(max(stats.Room, 0), maxRoom))
-			g.roster.hasRoom(e)
-			e.all.Store(min(max(stats.Running, 0), maxRoom) + min(max(stats.Fetching, 0), maxRoom) + min(max(stats.Waiting, 0), maxRoom))
-		})
-	}
-	asking.Wait()
-}
-
-// roomFor: one of the engines would begin another request of a model at once.
-func roomFor(model string, engines []*engine) bool {
-	return slices.ContainsFunc(engines, func(e *engine) bool { return e.hasRoom() && e.about.Load().serves(model) })
-}
-
-// hasRoom: it would begin one more at once, beside those that are on their way to it.
-func (e *engine) hasRoom() bool { return max(e.arriving.Load(), 0) < e.room.Load() }
-
-// receivers are the engines that requests could move to.
-func (r *roster) receivers() []*engine {
-	return slices.DeleteFunc(r.all(), func(e *engine) bool {
-		return e.role&placement.Decode == 0 || !e.up.Load() || e.about.Load().kind != openai.KindMeridian
-	})
-}
 
 // rearrange has requests that prefill engines generate for leave as soon as a decode engine has
 // room, and others where engines are uneven, until the gateway ends.
@@ -88,12 +33,12 @@ func (g *Gateway) rearrange() {
 			g.departures.lapse()
 			g.lookForRoom()
 			if lent := g.departures.lent(); len(lent) > 0 {
-				receivers := g.roster.receivers()
-				g.askRoom(receivers)
-				receivers = slices.DeleteFunc(receivers, g.roster.isFull)
+				receivers := g.roster.Receivers()
+				g.roster.AskRoom(g.life, receivers)
+				receivers = slices.DeleteFunc(receivers, g.roster.IsFull)
 				for _, d := range lent {
 					// To look for each of very many would keep the roster from placement.
-					if roomFor(d.request.Model, receivers) {
+					if roster.RoomFor(d.request.Model, receivers) {
 						g.move(d, byRoom)
 					}
 				}
@@ -126,7 +71,7 @@ func (g *Gateway) balance(balances map[string]*placement.Balance) {
 		}
 		if !asked {
 			asked = true
-			g.askRoom(g.roster.receivers())
+			g.roster.AskRoom(g.life, g.roster.Receivers())
 		}
 		g.moveForBalance(legs)
 	}
@@ -135,7 +80,7 @@ func (g *Gateway) balance(balances map[string]*placement.Balance) {
 // balanced are the engines among which requests as this one move.
 func (g *Gateway) balanced(d *departure, now time.Time) []placement.Engine {
 	kind := openai.KindMeridian
-	return g.roster.candidates(wanted{request: d.request, avoid: func(string) bool { return false }, kind: &kind}, now)
+	return g.roster.Candidates(roster.Wanted{Request: d.request, Avoid: func(string) bool { return false }, Kind: &kind}, now)
 }
 
 // moveForBalance has one of the legs of a model leave, unless enough of them are on their way.
@@ -161,7 +106,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 	}
 	now := time.Now()
 	which, to, why, ok := placement.MoveForBalance(g.balanced(stay[0], now), running, g.options.Place, now.UnixNano())
-	target := g.roster.get(to)
+	target := g.roster.Get(to)
 	if !ok || target == nil {
 		return
 	}
@@ -170,7 +115,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 
 // running is a leg as placement sees it.
 func (d *departure) running() placement.Running {
-	r := placement.Running{ID: d.of, Engine: d.engine.key, Prompt: d.request.Tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
+	r := placement.Running{ID: d.of, Engine: d.engine.Key, Prompt: d.request.Tokens, Answer: int(d.answered.Load()), Since: d.began.UnixNano(), Moves: d.chosen, Avoids: d.avoid}
 	if limit := d.request.MaxTokens; limit != nil {
 		r.Limit = *limit
 	}
@@ -200,7 +145,7 @@ func (d *departures) lent() []*departure {
 	defer d.mu.Unlock()
 	var lent []*departure
 	for one := range d.all {
-		if one.engine.role&placement.Decode == 0 {
+		if one.engine.Role&placement.Decode == 0 {
 			lent = append(lent, one)
 		}
 	}

@@ -54,9 +54,9 @@ func TestMovesForBalance(t *testing.T) {
 			if got := c.Metrics().Moves["balance"]["moved"]; int(got) != moved {
 				t.Errorf("%d are counted of %d", got, moved)
 			}
-			for _, e := range c.roster.all() {
-				if n := e.arriving.Load(); n != 0 {
-					t.Errorf("%d requests are still counted on at %s", n, e.id())
+			for _, e := range c.roster.All() {
+				if n := e.Arriving.Load(); n != 0 {
+					t.Errorf("%d requests are still counted on at %s", n, e.Name())
 				}
 			}
 		})
@@ -85,8 +85,8 @@ func TestBalanceGoesBack(t *testing.T) {
 				}
 				return leg != nil
 			})
-			for _, e := range c.roster.all() {
-				if e.id() == "d1" {
+			for _, e := range c.roster.All() {
+				if e.Name() == "d1" {
 					c.departures.deciding.Lock()
 					c.order(leg, byBalance, e, placement.Reason{Kind: placement.RunsLess, Tokens: 9, Held: 1})
 					c.departures.deciding.Unlock()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
@@ -105,7 +106,7 @@ func (r *relay) end() {
 }
 
 func (r *relay) clientGone() *trouble {
-	return &trouble{kind: refused, engine: r.call.engine.key, fault: openai.Unavailable("the client went away")}
+	return &trouble{kind: refused, engine: r.call.engine.Key, fault: openai.Unavailable("the client went away")}
 }
 
 func (r *relay) finish() {
@@ -238,7 +239,7 @@ func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.request.WantsIDs
 
 // mode is how the stream can go on, now that its first chunk is here.
 func (r *relay) mode() (resumeMode, string) {
-	mode, why := r.x.mode(r.call.engine.about.Load())
+	mode, why := r.x.mode(r.call.engine.About.Load())
 	switch {
 	case mode == resumeNever:
 	case !r.chunk.HasTokens:
@@ -260,14 +261,14 @@ const (
 )
 
 func (r *relay) saysNothing() *trouble {
-	fault := openai.Unavailable("engine %s sent %d bytes of events that say nothing", r.call.engine.id(), len(r.held))
-	return &trouble{kind: lost, reached: true, engine: r.call.engine.key, fault: fault}
+	fault := openai.Unavailable("engine %s sent %d bytes of events that say nothing", r.call.engine.Name(), len(r.held))
+	return &trouble{kind: lost, reached: true, engine: r.call.engine.Key, fault: fault}
 }
 
 // engineFault is an error that an engine tells in its stream.
 func (r *relay) engineFault() *trouble {
 	fault := r.call.complaint(500, r.chunk.Raw())
-	t := &trouble{kind: lost, reached: true, answered: true, engine: r.call.engine.key, fault: openai.Unavailable("%s", fault.Record)}
+	t := &trouble{kind: lost, reached: true, answered: true, engine: r.call.engine.Key, fault: openai.Unavailable("%s", fault.Record)}
 	if fault.Type == openai.TypeInvalid {
 		fault.Status = 400
 		t.kind, t.fault = refused, fault
@@ -379,9 +380,9 @@ func orNull(raw json.RawMessage) json.RawMessage {
 }
 
 // thoughtsOf is nil where an engine's chunks go as they come.
-func (x *exchange) thoughtsOf(e *engine) *thought.Split {
-	about := e.about.Load()
-	if !x.request.IsChat() || about.kind == openai.KindMeridian {
+func (x *exchange) thoughtsOf(e *roster.Engine) *thought.Split {
+	about := e.About.Load()
+	if !x.request.IsChat() || about.Kind == openai.KindMeridian {
 		return nil // text of completions is what was generated, and reference engines split
 	}
 	markers := x.g.thinking(x.request)
@@ -389,17 +390,17 @@ func (x *exchange) thoughtsOf(e *engine) *thought.Split {
 		return nil
 	}
 	name := "reasoning_content"
-	if about.kind == openai.KindVLLM {
+	if about.Kind == openai.KindVLLM {
 		name = "reasoning"
 	}
 	return thought.New(thought.Options{
 		Markers: markers, Opened: markers.Opened && x.request.BeginsThought(), Name: name,
-		Mute: string(x.request.Body.Get("include_reasoning")) == "false", Answers: x.request.Each, Splits: &e.splits,
+		Mute: string(x.request.Body.Get("include_reasoning")) == "false", Answers: x.request.Each, Splits: &e.Splits,
 	})
 }
 
 // splitWhole is a whole answer with thoughts apart, which chunk then is.
-func (x *exchange) splitWhole(e *engine, chunk *openai.Chunk) []byte {
+func (x *exchange) splitWhole(e *roster.Engine, chunk *openai.Chunk) []byte {
 	if t := x.thoughtsOf(e); t != nil {
 		if data, changed := t.Rewrite(chunk); changed {
 			chunk.Parse(data)

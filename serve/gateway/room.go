@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -26,14 +27,14 @@ func tookNoMore(candidates []placement.Engine, key string) bool {
 // maySpare tells whether a prefill engine may generate for this request where decode engines
 // are full: one that could not leave it again would keep it from prompts to its end.
 func (x *exchange) maySpare() bool {
-	mode, _ := x.mode(&about{kind: openai.KindMeridian})
+	mode, _ := x.mode(&roster.About{Kind: openai.KindMeridian})
 	return mode == resumeExact && x.flow.mayMove()
 }
 
 // mayReturn tells whether a request may go on at the engine that it has just left.
 func (x *exchange) mayReturn() bool {
-	e := x.g.roster.get(x.passage.from)
-	return e != nil && e.up.Load() && !x.flow.avoids(e.key) && !x.g.roster.isFull(e)
+	e := x.g.roster.Get(x.passage.from)
+	return e != nil && e.Up.Load() && !x.flow.avoids(e.Key) && !x.g.roster.IsFull(e)
 }
 
 // awaitRoom waits a moment for an engine to have room or to come. It is false when the stream
@@ -65,35 +66,8 @@ func (g *Gateway) lookForRoom() {
 	if g.standing.Load() == 0 {
 		return
 	}
-	full := slices.DeleteFunc(g.roster.all(), func(e *engine) bool {
-		return !e.up.Load() || e.about.Load().kind != openai.KindMeridian || !g.roster.isFull(e)
+	full := slices.DeleteFunc(g.roster.All(), func(e *roster.Engine) bool {
+		return !e.Up.Load() || e.About.Load().Kind != openai.KindMeridian || !g.roster.IsFull(e)
 	})
-	g.askRoom(full)
-}
-
-// hasRoom takes in what a full engine has told of its room.
-func (r *roster) hasRoom(e *engine) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e.full.HasRoom(int(max(e.running.Load(), 0)), int(e.room.Load()), time.Now().UnixNano())
-}
-
-// refused: an engine took no more, and says for how long.
-func (r *roster) refused(e *engine, wait time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e.full.Refused(int(max(e.running.Load(), 0)), int64(wait), time.Now().UnixNano())
-}
-
-func (r *roster) isFull(e *engine) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return e.isFull(time.Now())
-}
-
-// isFull: the engine took no more lately, and has as much to do as then. Requests that were
-// asked to leave it are there until they have left: without them it would be asked for room
-// over and over. The caller holds the roster's lock.
-func (e *engine) isFull(now time.Time) bool {
-	return e.full.Is(int(max(e.running.Load()+max(e.arriving.Load(), 0), 0)), now.UnixNano())
+	g.roster.AskRoom(g.life, full)
 }

@@ -205,8 +205,8 @@ func TestWaitsForRoom(t *testing.T) {
 			leave := c.occupy(to)
 			from.set(habits{status: http.StatusServiceUnavailable, moves: true}) // as one does that drains
 			c.until("it is noticed", func() bool {
-				for _, e := range c.roster.all() {
-					if e.id() == from.id && !e.up.Load() {
+				for _, e := range c.roster.All() {
+					if e.Name() == from.id && !e.Up.Load() {
 						c.drain(e)
 						return true
 					}
@@ -252,13 +252,13 @@ func TestFullUntilOneHasLeft(t *testing.T) {
 	leave := c.occupy(to)
 	from.set(habits{status: http.StatusTooManyRequests, moves: true}) // it does not take it back
 	asked := len(to.seen())
-	for _, e := range c.roster.all() {
-		if e.id() == to.id {
-			e.arriving.Add(-1) // one is asked to leave, and takes its time
+	for _, e := range c.roster.All() {
+		if e.Name() == to.id {
+			e.Arriving.Add(-1) // one is asked to leave, and takes its time
 		}
 	}
-	for _, e := range c.roster.all() {
-		if e.id() == from.id {
+	for _, e := range c.roster.All() {
+		if e.Name() == from.id {
 			c.drain(e)
 		}
 	}
@@ -288,9 +288,9 @@ func TestAskedAgainToLeave(t *testing.T) {
 		defer c.departures.deciding.Unlock()
 		return len(lent) == 1 && lent[0].order != nil && !lent[0].order.unheard.IsZero()
 	})
-	for _, e := range c.roster.all() {
-		if n := e.arriving.Load(); n != 0 {
-			t.Errorf("%d requests are counted on at %s", n, e.id())
+	for _, e := range c.roster.All() {
+		if n := e.Arriving.Load(); n != 0 {
+			t.Errorf("%d requests are counted on at %s", n, e.Name())
 		}
 	}
 	c.prefill[0].set(habits{moves: true})

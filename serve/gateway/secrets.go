@@ -146,10 +146,10 @@ func (s *secrets) word(text *string) *string {
 // as records may keep it: an engine quotes prompts, too, so a record has no word of
 // the engine's but its code.
 func (c *call) complaint(status int, body []byte) *openai.Error {
-	s := secretsOf(c.sent, c.client, c.engine.authorization)
+	s := secretsOf(c.sent, c.client, c.engine.Authorization)
 	fault := openai.ParseError(status, body)
 	kind := s.word(&fault.Type)
-	fault.Code, fault.Record = s.word(fault.Code), fmt.Sprintf("engine %s answered with status %d", c.engine.id(), status)
+	fault.Code, fault.Record = s.word(fault.Code), fmt.Sprintf("engine %s answered with status %d", c.engine.Name(), status)
 	if fault.Code != nil {
 		fault.Record += ", code " + *fault.Code
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"meridian/decide/placement"
-	"meridian/member/directory"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -24,8 +24,8 @@ var (
 // sharing is a cell of stubs that keep prefixes for each other.
 func sharing(t *testing.T, decodes int) *testCell {
 	c := newCell(t, 1, decodes, nil)
-	for _, e := range c.roster.all() {
-		e.unit.Store(64)
+	for _, e := range c.roster.All() {
+		e.Unit.Store(64)
 	}
 	return c
 }
@@ -44,9 +44,9 @@ func (c *testCell) turn(prompt, more string) *ledger.Record {
 	r := c.post(openai.PathCompletions, completion(prompt, more))
 	r.whole(c.t, prompt, 5, 12)
 	record := c.record(r)
-	for _, e := range c.roster.all() {
-		if e.id() == decodedBy(record) {
-			e.running.Add(100)
+	for _, e := range c.roster.All() {
+		if e.Name() == decodedBy(record) {
+			e.Running.Add(100)
 		}
 	}
 	return record
@@ -100,14 +100,14 @@ func TestComputedAheadIsStored(t *testing.T) {
 func TestNotEveryEngineFetches(t *testing.T) {
 	for name, change := range map[string]func(*testCell){
 		"does not share": func(c *testCell) {
-			for _, e := range c.roster.all() {
-				e.unit.Store(0)
+			for _, e := range c.roster.All() {
+				e.Unit.Store(0)
 			}
 		},
 		"does not tell": func(c *testCell) { c.vllm() },
 		"has no agent": func(c *testCell) {
-			for _, e := range c.roster.all() {
-				e.stray.Store(e.role == placement.Decode)
+			for _, e := range c.roster.All() {
+				e.Stray.Store(e.Role == placement.Decode)
 			}
 		},
 	} {
@@ -127,8 +127,8 @@ func TestUsageTells(t *testing.T) {
 	c := sharing(t, 3).vllm()
 	c.tell("", `,"prompt_tokens_details":{"cached_tokens":1000}`)
 	c.turn(firstTurn, "")
-	for _, e := range c.roster.all() {
-		e.tells.Store(true) // as after other answers
+	for _, e := range c.roster.All() {
+		e.Tells.Store(true) // as after other answers
 	}
 	second := c.turn(secondTurn, "")
 	if !isStored(second) || second.Stored.Spared != 1000 || c.Metrics().Stored["found"] != 1 {
@@ -205,8 +205,8 @@ func TestHostileSparedTokens(t *testing.T) {
 	} {
 		var a answer
 		a.note(&openai.Chunk{Usage: []byte(said)})
-		s, got := new(engine).spared(nil, &a.usage)
-		if got != told || s.tokens < 0 || s.tokens > s.of || s.of > openai.MaxUsage {
+		s, got := new(roster.Engine).Spared(nil, &a.usage)
+		if got != told || s.Tokens < 0 || s.Tokens > s.Of || s.Of > openai.MaxUsage {
 			t.Errorf("%s is %+v, told %v, want %v", said, s, got, told)
 		}
 	}
@@ -230,31 +230,10 @@ func TestStoredPrefixesAreKeptApart(t *testing.T) {
 		}
 		return r
 	}
-	c.roster.noteKept(request("m").Prefix, time.Now())
-	now := time.Now().UnixNano()
-	if got := c.roster.kept.Held(request("m-lora").Prefix, now); got != 0 || c.roster.kept.Held(request("m").Prefix, now) == 0 {
+	c.roster.NoteKept(request("m").Prefix, time.Now())
+	now := time.Now()
+	if got := c.roster.KeptOf(request("m-lora").Prefix, now); got != 0 || c.roster.KeptOf(request("m").Prefix, now) == 0 {
 		t.Errorf("%d chunks of another model are believed to be there", got)
-	}
-}
-
-// With the last engine that shares it, the object cache is gone.
-func TestNobodySharesAnyMore(t *testing.T) {
-	r := newRoster(usualPlace)
-	f := &follower{roster: r, hurry: func() {}, logger: discard, keys: make(map[string]string)}
-	for i, cache := range []string{`,"cache_tokens":64`, `,"cache_tokens":64`, ""} {
-		id := fmt.Sprintf("d%d", i)
-		f.upsert(directory.Record{Key: directory.EnginePrefix + id, Value: fmt.Appendf(nil, `{"id":%q,"incarnation":"1","url":"http://h:1","role":"decode","model":"m"%s}`, id, cache)})
-	}
-	p, _ := placement.OfText("m", make([]byte, 1024))
-	r.noteKept(p, time.Now())
-	r.remove("d0@1")
-	r.remove("d2@1")
-	if got := r.kept.Len(); got != 4 {
-		t.Fatalf("%d chunks are believed to be kept while one shares, want 4", got)
-	}
-	r.orphan("d1@1") // its agent is gone, and the memory with it
-	if got := r.kept.Len(); got != 0 {
-		t.Errorf("%d chunks are believed to be kept by nobody", got)
 	}
 }
 

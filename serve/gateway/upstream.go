@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"meridian/member/trust"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -58,7 +59,7 @@ func newTransport(connections int) *http.Transport {
 // call is one leg on its way. It ends when it is closed, when its context
 // ends, or when the engine is silent for longer than it may be.
 type call struct {
-	engine   *engine
+	engine   *roster.Engine
 	of       string       // the client's request
 	sent     []byte       // the body, as the engine has it
 	client   *openai.Body // and as the client sent it; nil where that is the same
@@ -71,7 +72,7 @@ type call struct {
 
 // leg is what is asked of one engine.
 type leg struct {
-	engine *engine
+	engine *roster.Engine
 	path   string
 	body   []byte
 	client *openai.Body  // what the body was made of
@@ -87,10 +88,10 @@ func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 	ctx, cancel := context.WithCancelCause(parent)
 	c := &call{engine: l.engine, of: cmp.Or(l.of, l.id), sent: l.body, client: l.client, ctx: ctx, cancel: cancel, logger: g.options.Logger}
 	c.silence = time.AfterFunc(l.silent, func() { cancel(errStalled) })
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.engine.url+l.path, bytes.NewReader(l.body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.engine.URL+l.path, bytes.NewReader(l.body))
 	if err != nil {
 		c.close()
-		return nil, &trouble{kind: lost, engine: l.engine.key, fault: openai.Unavailable("%v", err)}
+		return nil, &trouble{kind: lost, engine: l.engine.Key, fault: openai.Unavailable("%v", err)}
 	}
 	request.Header = http.Header{
 		"Content-Type": {"application/json"}, headerRequest: {cmp.Or(l.of, l.id)}, headerClientRequest: {l.id}, "User-Agent": {"meridian-gateway"},
@@ -98,11 +99,11 @@ func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
 	if l.trace != nil {
 		l.trace.onTo(request.Header, l.traced)
 	}
-	if l.engine.authorization != "" {
-		request.Header.Set("Authorization", l.engine.authorization)
+	if l.engine.Authorization != "" {
+		request.Header.Set("Authorization", l.engine.Authorization)
 	}
-	if rank, is := g.roster.dataRank(l.engine); is {
-		request.Header.Set(headerRank, strconv.Itoa(rank))
+	if rank, is := g.roster.DataRank(l.engine); is {
+		request.Header.Set(roster.HeaderRank, strconv.Itoa(rank))
 	}
 	c.response, err = g.client.Do(request)
 	if err != nil {
@@ -132,14 +133,14 @@ func (c *call) close() {
 
 // trouble says what an error of the connection means.
 func (c *call) trouble(err error) *trouble {
-	t := &trouble{kind: lost, reached: !isDial(err), engine: c.engine.key}
-	id := c.engine.id()
+	t := &trouble{kind: lost, reached: !roster.IsDial(err), engine: c.engine.Key}
+	id := c.engine.Name()
 	switch {
 	case errors.Is(context.Cause(c.ctx), errStalled):
 		t.fault = &openai.Error{Message: fmt.Sprintf("engine %s: %v", id, errStalled), Type: openai.TypeServer, Status: http.StatusGatewayTimeout}
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
 		t.fault = openai.Unavailable("engine %s closed the connection", id)
-	case isDial(err):
+	case roster.IsDial(err):
 		t.fault = openai.Unavailable("engine %s cannot be reached", id)
 		t.fault.Record = fmt.Sprintf("engine %s: %s", id, c.words(err)) // with its address, which is no client's concern
 	default:
@@ -149,9 +150,9 @@ func (c *call) trouble(err error) *trouble {
 		t.withdrawn = true
 		return t
 	}
-	c.engine.failed.Add(1)
-	if c.engine.markFailed(err, t.fault.Recorded()) {
-		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.url, "request", c.of, "error", t.fault.Recorded())
+	c.engine.Failed.Add(1)
+	if c.engine.MarkFailed(err, t.fault.Recorded()) {
+		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.URL, "request", c.of, "error", t.fault.Recorded())
 	}
 	return t
 }
@@ -164,12 +165,12 @@ func (c *call) words(err error) string {
 	if errors.As(err, &asked) {
 		text = asked.Err.Error() // who reads it need not know the engine's address
 	}
-	return cmp.Or(secretsOf(c.sent, c.client, c.engine.authorization).said(text), "its answer could not be read")
+	return cmp.Or(secretsOf(c.sent, c.client, c.engine.Authorization).said(text), "its answer could not be read")
 }
 
 // tooLate is what becomes of an answer that begins when its leg was given up.
 func (c *call) tooLate() *trouble {
-	return &trouble{kind: lost, reached: true, withdrawn: true, engine: c.engine.key, fault: openai.Unavailable("it was given up")}
+	return &trouble{kind: lost, reached: true, withdrawn: true, engine: c.engine.Key, fault: openai.Unavailable("it was given up")}
 }
 
 // maxErrorBytes is how much of an engine's refusal is read.
@@ -183,7 +184,7 @@ func (c *call) status() *trouble {
 		return c.trouble(err)
 	}
 	fault := c.complaint(status, data)
-	t := &trouble{kind: refused, reached: true, engine: c.engine.key, fault: fault, priority: bytes.Contains(bytes.ToLower(data), []byte("priority"))}
+	t := &trouble{kind: refused, reached: true, engine: c.engine.Key, fault: fault, priority: bytes.Contains(bytes.ToLower(data), []byte("priority"))}
 	switch {
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
 		t.kind, t.reached = busy, false
@@ -193,7 +194,7 @@ func (c *call) status() *trouble {
 		}
 	case status == http.StatusUnauthorized || status == http.StatusForbidden || status < 400:
 		t.kind = lost
-		t.fault = openai.Unavailable("engine %s does not let the gateway in: status %d", c.engine.id(), status)
+		t.fault = openai.Unavailable("engine %s does not let the gateway in: status %d", c.engine.Name(), status)
 	case status >= 500 || status == http.StatusRequestTimeout:
 		t.kind, t.answered = lost, true
 		t.fault = openai.Unavailable("%s", fault.Record)

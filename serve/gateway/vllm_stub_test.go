@@ -12,6 +12,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"meridian/serve/gateway/roster"
 	"meridian/serve/kvevents/kveventstest"
 	"meridian/serve/openai"
 )
@@ -98,7 +99,7 @@ func (f *fakeVLLM) generate(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	f.mu.Lock()
 	f.bodies = append(f.bodies, string(body))
-	f.ranks = append(f.ranks, r.Header.Get(headerRank))
+	f.ranks = append(f.ranks, r.Header.Get(roster.HeaderRank))
 	f.mu.Unlock()
 	var asked struct {
 		Stream bool

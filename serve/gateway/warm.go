@@ -12,6 +12,7 @@ import (
 	"meridian/internal/budget"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -34,7 +35,7 @@ type warmer struct {
 
 	mu       sync.Mutex // protects what follows; the roster's is taken under it
 	queue    warmQueue
-	working  map[*engine]context.CancelCauseFunc
+	working  map[*roster.Engine]context.CancelCauseFunc
 	learning bool // an engine is being asked what a template does
 	// templates are those that strip thoughts, with the tokens that end one, and those that do
 	// not, with none.
@@ -67,8 +68,6 @@ const (
 	warmPause = 10 * time.Millisecond
 	// warmTimeout bounds one history, where prompts of requests may take as long.
 	warmTimeout = 30 * time.Second
-	// idleRunning is how many answers an idle engine may be generating.
-	idleRunning = 2
 	// lowestPriority is for schedulers of vLLM that go by it: who has a lower number
 	// is served first.
 	lowestPriority = "1000000"
@@ -78,7 +77,7 @@ const (
 var errBusy = errors.New("a request came")
 
 func newWarmer(g *Gateway) *warmer {
-	w := &warmer{g: g, ahead: g.options.WarmNextTurn, memory: budget.Budget{Limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
+	w := &warmer{g: g, ahead: g.options.WarmNextTurn, memory: budget.Budget{Limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*roster.Engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
 	w.ctx, w.stop = context.WithCancel(g.life)
 	return w
 }
@@ -172,11 +171,11 @@ func (w *warmer) run() {
 // round looks at the engines once, and tells whether that must be done again.
 func (w *warmer) round(now time.Time) bool {
 	crowded := w.g.admission.waiting.Load() > 0
-	engines := w.g.roster.all()
+	engines := w.g.roster.All()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for e, cancel := range w.working {
-		if crowded || !e.isIdle() {
+		if crowded || !e.IsIdle() {
 			cancel(errBusy)
 		}
 	}
@@ -190,11 +189,11 @@ func (w *warmer) round(now time.Time) bool {
 }
 
 // start gives histories to engines that have time. The caller holds mu.
-func (w *warmer) start(engines []*engine, now time.Time) {
+func (w *warmer) start(engines []*roster.Engine, now time.Time) {
 	var idle []idleEngine
 	for _, e := range engines {
-		if _, works := w.working[e]; !works && e.mayWarm() && e.isIdle() {
-			idle = append(idle, idleEngine{e, func(p placement.Prefix) int { return w.g.roster.holds(e.key, p, now) }})
+		if _, works := w.working[e]; !works && e.MayWarm() && e.IsIdle() {
+			idle = append(idle, idleEngine{e, func(p placement.Prefix) int { return w.g.roster.Holds(e.Key, p, now) }})
 		}
 	}
 	for len(w.working) < maxWarming && len(idle) > 0 {
@@ -202,7 +201,7 @@ func (w *warmer) start(engines []*engine, now time.Time) {
 		if h == nil {
 			return
 		}
-		idle = slices.DeleteFunc(idle, func(other idleEngine) bool { return other.engine == e })
+		idle = slices.DeleteFunc(idle, func(other idleEngine) bool { return other.Engine == e })
 		ctx, cancel := context.WithCancelCause(w.ctx)
 		w.working[e] = cancel
 		w.g.active.Go(func() { w.compute(ctx, e, h) })
@@ -210,7 +209,7 @@ func (w *warmer) start(engines []*engine, now time.Time) {
 }
 
 // compute has an engine compute a history.
-func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
+func (w *warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	var computed ComputedPrompt
 	var trouble *trouble
 	fits := h.write()
@@ -226,7 +225,7 @@ func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
 	case trouble == nil:
 		w.tokens[0].Add(uint64(computed.PromptTokens))
 		w.tokens[1].Add(uint64(computed.CachedTokens))
-		w.g.roster.computedAhead(e, h.prefix, time.Now())
+		w.g.roster.ComputedAhead(e, h.prefix, time.Now())
 		w.learn(ctx, e, h)
 	case w.ctx.Err() != nil:
 		end = warmStopped
@@ -235,7 +234,7 @@ func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
 	default:
 		end = warmFailed
 		// What the engine said may have text of the prompt in it.
-		w.g.options.Logger.Debug("a next turn was not computed ahead", "engine", e.id(), "status", trouble.fault.Status)
+		w.g.options.Logger.Debug("a next turn was not computed ahead", "engine", e.Name(), "status", trouble.fault.Status)
 	}
 	w.mu.Lock()
 	w.working[e](nil)
@@ -243,23 +242,6 @@ func (w *warmer) compute(ctx context.Context, e *engine, h *history) {
 	w.mu.Unlock()
 	w.drop(h, end)
 	w.look()
-}
-
-// mayWarm tells whether an engine can be asked: what others make of a chat is not
-// known.
-func (e *engine) mayWarm() bool {
-	a := e.about.Load()
-	return e.up.Load() && !e.stray.Load() && a.asked && (a.kind == openai.KindVLLM || a.kind == openai.KindMeridian)
-}
-
-// isIdle: no prompt waits there, and few answers are being generated.
-func (e *engine) isIdle() bool { return e.waiting.Load() == 0 && e.running.Load() <= idleRunning }
-
-// holds is how many chunks of a prompt an engine was sent before.
-func (r *roster) holds(key string, p placement.Prefix, now time.Time) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.index.Held(key, p, now.Add(-prefixLife).UnixNano())
 }
 
 // WarmMetrics are of next turns that are computed ahead.

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"mime"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
-	"meridian/decide/placement"
 	"meridian/internal/budget"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
@@ -49,25 +46,25 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer g.admission.leave()
-	e, fault := g.warmTarget(c.Model, r.URL.Query().Get("engine"), r.URL.Query().Get("agent"))
+	e, fault := g.roster.WarmTarget(c.Model, r.URL.Query().Get("engine"), r.URL.Query().Get("agent"))
 	if fault != nil {
 		fault.Write(w)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), g.options.PrefillTimeout)
 	defer cancel()
-	defer g.roster.computes(e, c)()
+	defer g.roster.Computes(e, c)()
 	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.Endpoint, body: c.Body.With(promptOnly(c.IsChat())...)})
 	out.renew() // it may have taken longer than an answer usually may
 	if trouble != nil && trouble.withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		trouble.fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.id(), g.options.PrefillTimeout)
+		trouble.fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.Name(), g.options.PrefillTimeout)
 		trouble.fault.Status = http.StatusGatewayTimeout
 	}
 	if trouble != nil {
 		trouble.fault.Write(w)
 		return
 	}
-	g.roster.computedAhead(e, c.Prefix, time.Now())
+	g.roster.ComputedAhead(e, c.Prefix, time.Now())
 	writeJSON(w, http.StatusOK, computed)
 }
 
@@ -103,49 +100,4 @@ func (g *Gateway) takePrompt(body *budget.Held, r *http.Request, out *client) (*
 		fault = openai.Invalid("", "one prompt at a time is computed ahead, and nothing is told of its tokens: send several requests")
 	}
 	return c, fault
-}
-
-// warmTarget is the engine that computes a prompt ahead: the one that is named, or of
-// the agent's, or of all that serve the model, the one with the least to do, those first
-// that compute prompts for others.
-func (g *Gateway) warmTarget(model, id, agent string) (*engine, *openai.Error) {
-	var best *engine
-	var serving []string
-	better := func(e *engine) bool {
-		if best == nil || e.role&placement.Prefill != best.role&placement.Prefill {
-			return best == nil || e.role&placement.Prefill != 0
-		}
-		load := func(e *engine) int64 {
-			return e.waiting.Load() + e.running.Load()*int64(g.options.Place.RunningTokens)
-		}
-		return load(e) < load(best)
-	}
-	for _, e := range g.roster.all() {
-		if !e.up.Load() || !e.about.Load().serves(model) {
-			continue
-		}
-		serving = append(serving, e.id())
-		home := ""
-		if h := e.home.Load(); h != nil {
-			home = h.name
-		}
-		if (id == "" || e.id() == id) && (agent == "" || home == agent) && better(e) {
-			best = e
-		}
-	}
-	if best != nil {
-		return best, nil
-	}
-	slices.Sort(serving)
-	var fault *openai.Error
-	switch {
-	case len(serving) == 0:
-		fault = openai.Invalid("model", "no engine that answers serves %.256q", model)
-	case id != "":
-		fault = openai.Invalid("engine", "no engine %.256q that answers serves %.256q; there is %s", id, model, strings.Join(serving, ", "))
-	default:
-		fault = openai.Invalid("agent", "no engine of an agent %.256q serves %.256q; `meridian peers` lists agents", agent, model)
-	}
-	fault.Status = http.StatusNotFound
-	return nil, fault
 }

@@ -138,7 +138,7 @@ func TestWarmCallsLeaveTheAdminListenerOpen(t *testing.T) {
 	leave()
 	posts.Wait()
 	c.decode[0].set(habits{})
-	c.until("their places are given back", func() bool { return len(c.warmCalls) == 0 && c.roster.all()[0].waiting.Load() == 0 })
+	c.until("their places are given back", func() bool { return len(c.warmCalls) == 0 && c.roster.All()[0].Waiting.Load() == 0 })
 	if r, _ := c.warm("", chat("hi", "")); r.status != http.StatusOK {
 		t.Errorf("the next: status %d: %s", r.status, r.body)
 	}
@@ -152,8 +152,8 @@ func TestWarmCallThatTakesTooLong(t *testing.T) {
 	if r.status != http.StatusGatewayTimeout || !strings.Contains(string(r.body), "gateway.prefill_timeout_ms") {
 		t.Errorf("status %d: %s", r.status, r.body)
 	}
-	if e := c.roster.all()[0]; e.failed.Load() != 0 || !e.up.Load() {
-		t.Errorf("the engine is thought to have failed %d times, up %v", e.failed.Load(), e.up.Load())
+	if e := c.roster.All()[0]; e.Failed.Load() != 0 || !e.Up.Load() {
+		t.Errorf("the engine is thought to have failed %d times, up %v", e.Failed.Load(), e.Up.Load())
 	}
 }
 

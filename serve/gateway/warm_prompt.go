@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -32,9 +33,9 @@ type ComputedPrompt struct {
 // of the lowest priority; a server whose scheduler does not go by priorities refuses that
 // and says so, gets it without, and is not asked again. ctx ends before PrefillTimeout is
 // over: an engine that has no time for what is of the lowest priority has not failed.
-func (g *Gateway) computePrompt(ctx context.Context, e *engine, l promptLeg) (ComputedPrompt, *trouble) {
+func (g *Gateway) computePrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *trouble) {
 	view, isObject := openai.ViewBody(l.body)
-	if !isObject || e.about.Load().kind != openai.KindVLLM || e.unprioritized.Load() {
+	if !isObject || e.About.Load().Kind != openai.KindVLLM || e.Unprioritized.Load() {
 		return g.sendPrompt(ctx, e, l)
 	}
 	low := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority", Value: []byte(lowestPriority)})}
@@ -44,12 +45,12 @@ func (g *Gateway) computePrompt(ctx context.Context, e *engine, l promptLeg) (Co
 	}
 	plain := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority"})}
 	if computed, trouble = g.sendPrompt(ctx, e, plain); trouble == nil {
-		e.unprioritized.Store(true)
+		e.Unprioritized.Store(true)
 	}
 	return computed, trouble
 }
 
-func (g *Gateway) sendPrompt(ctx context.Context, e *engine, l promptLeg) (ComputedPrompt, *trouble) {
+func (g *Gateway) sendPrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *trouble) {
 	began := time.Now()
 	c, trouble := g.send(ctx, leg{engine: e, path: l.path, body: l.body, client: &openai.Body{}, id: newTransfer().String(), silent: g.options.PrefillTimeout + time.Second})
 	if trouble != nil {
@@ -66,9 +67,9 @@ func (g *Gateway) sendPrompt(ctx context.Context, e *engine, l promptLeg) (Compu
 	}
 	var a answer
 	a.note(&chunk)
-	p := ComputedPrompt{Engine: e.id(), PromptTokens: a.usage.PromptTokens, Ms: ms(time.Since(began))}
-	if home := e.home.Load(); home != nil {
-		p.Agent = home.name
+	p := ComputedPrompt{Engine: e.Name(), PromptTokens: a.usage.PromptTokens, Ms: ms(time.Since(began))}
+	if home := e.Home.Load(); home != nil {
+		p.Agent = home.Name
 	}
 	if d := a.usage.PromptDetails; d != nil {
 		p.CachedTokens = min(max(d.CachedTokens, 0), p.PromptTokens)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/roster"
 )
 
 // warmQueue decides which history an idle engine computes, and which is dropped. It
@@ -47,27 +48,27 @@ func (q *warmQueue) late(now time.Time) (left []*history) {
 
 // idleEngine is one that has time, as the queue sees it.
 type idleEngine struct {
-	*engine
+	*roster.Engine
 	holds func(placement.Prefix) int // chunks of a prompt
 }
 
 // next takes out the oldest history that one of the engines can compute, and says
 // which: one that computes prompts for others rather than one whose users wait for
 // tokens, and of these who holds most of it. Both are nil where there is none.
-func (q *warmQueue) next(idle []idleEngine) (*history, *engine) {
+func (q *warmQueue) next(idle []idleEngine) (*history, *roster.Engine) {
 	for i, h := range q.waiting {
 		var best *idleEngine
 		better := func(e *idleEngine) bool {
-			return best == nil || cmp.Or(cmp.Compare(e.role&placement.Prefill, best.role&placement.Prefill), cmp.Compare(e.holds(h.prefix), best.holds(h.prefix))) > 0
+			return best == nil || cmp.Or(cmp.Compare(e.Role&placement.Prefill, best.Role&placement.Prefill), cmp.Compare(e.holds(h.prefix), best.holds(h.prefix))) > 0
 		}
 		for k := range idle {
-			if e := &idle[k]; e.about.Load().serves(h.model) && better(e) {
+			if e := &idle[k]; e.About.Load().Serves(h.model) && better(e) {
 				best = e
 			}
 		}
 		if best != nil {
 			q.waiting = slices.Delete(q.waiting, i, i+1)
-			return h.history, best.engine
+			return h.history, best.Engine
 		}
 	}
 	return nil, nil

@@ -14,6 +14,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/internal/budget"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -90,9 +91,9 @@ func TestNextTurnIsComputedAhead(t *testing.T) {
 	if fault != nil {
 		t.Fatal(fault)
 	}
-	for _, e := range c.roster.all() {
-		if held := c.roster.holds(e.key, next.Prefix, time.Now()); (held > 0) != (e.role == placement.Prefill && len(text) > 256) {
-			t.Errorf("%s is thought to hold %d chunks of the next turn, whose answer has %d bytes", e.id(), held, len(text))
+	for _, e := range c.roster.All() {
+		if held := c.roster.Holds(e.Key, next.Prefix, time.Now()); (held > 0) != (e.Role == placement.Prefill && len(text) > 256) {
+			t.Errorf("%s is thought to hold %d chunks of the next turn, whose answer has %d bytes", e.Name(), held, len(text))
 		}
 	}
 }
@@ -169,8 +170,8 @@ func (c *testCell) crowd(n int) (leave func()) {
 			}
 		}()
 	}
-	e := c.roster.all()[0]
-	c.until("the engine is busy", func() bool { return begun.Load() == int64(n) && e.running.Load() == int64(n) })
+	e := c.roster.All()[0]
+	c.until("the engine is busy", func() bool { return begun.Load() == int64(n) && e.Running.Load() == int64(n) })
 	return cancel
 }
 
@@ -178,7 +179,7 @@ func (c *testCell) crowd(n int) (leave func()) {
 func TestAheadWaitsForAnIdleEngine(t *testing.T) {
 	c := newCell(t, 0, 1, warming)
 	c.decode[0].set(habits{hangAfter: 1})
-	leave := c.crowd(idleRunning + 1)
+	leave := c.crowd(roster.IdleRunning + 1)
 	defer leave()
 	c.decode[0].set(habits{})
 	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
@@ -196,7 +197,7 @@ func TestAheadWaitsForAnIdleEngine(t *testing.T) {
 func TestAheadIsWrittenWhenAnEngineHasTime(t *testing.T) {
 	c := newCell(t, 0, 1, warming)
 	c.decode[0].set(habits{hangAfter: 1})
-	leave := c.crowd(idleRunning + 1)
+	leave := c.crowd(roster.IdleRunning + 1)
 	defer leave()
 	c.decode[0].set(habits{})
 	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
@@ -217,9 +218,9 @@ func TestAheadThatTakesTooLongIsNoFailure(t *testing.T) {
 	c.prefill[0].set(habits{deafAhead: true})
 	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
 	c.until("it was given up", func() bool { return c.Metrics().Warm.Ends["failed"] == 1 })
-	for _, e := range c.roster.all() {
-		if n := e.failed.Load(); n != 0 || !e.up.Load() {
-			t.Errorf("engine %s is thought to have failed %d times, up %v", e.id(), n, e.up.Load())
+	for _, e := range c.roster.All() {
+		if n := e.Failed.Load(); n != 0 || !e.Up.Load() {
+			t.Errorf("engine %s is thought to have failed %d times, up %v", e.Name(), n, e.Up.Load())
 		}
 	}
 }
@@ -231,14 +232,14 @@ func TestAheadIsGivenUpForRequests(t *testing.T) {
 	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
 	c.until("it is being computed", func() bool { return c.Metrics().Warm.Working == 1 && len(c.decode[0].ahead()) == 1 })
 	c.decode[0].set(habits{hangAfter: 1, deafAhead: true})
-	leave := c.crowd(idleRunning + 1)
+	leave := c.crowd(roster.IdleRunning + 1)
 	defer leave()
 	c.until("it was given up", func() bool { return c.Metrics().Warm.Ends["busy"] == 1 })
 	leave() // those that run have answers gathered, too
 	if ends := fmt.Sprint(c.settled()); ends != "map[busy:1]" {
 		t.Errorf("what became of it: %s", ends)
 	}
-	if e := c.roster.all()[0]; !e.up.Load() || e.failed.Load() != 0 {
+	if e := c.roster.All()[0]; !e.Up.Load() || e.Failed.Load() != 0 {
 		t.Error("the engine is thought to have failed")
 	}
 }
@@ -384,13 +385,13 @@ func TestWarmQueue(t *testing.T) {
 		model string
 		holds int
 	}{{placement.Decode, "m", 9}, {placement.Prefill, "m", 2}, {placement.Both, "other", 5}} {
-		engines[i] = idleEngine{&engine{role: e.role}, func(placement.Prefix) int { return e.holds }}
-		engines[i].about.Store(&about{models: []string{e.model}})
+		engines[i] = idleEngine{&roster.Engine{Role: e.role}, func(placement.Prefix) int { return e.holds }}
+		engines[i].About.Store(&roster.About{Models: []string{e.model}})
 	}
-	if _, e := q.next(engines); e != engines[1].engine {
+	if _, e := q.next(engines); e != engines[1].Engine {
 		t.Error("an engine that prefills was idle, and did not get it")
 	}
-	if _, e := q.next(engines[:1]); e != engines[0].engine {
+	if _, e := q.next(engines[:1]); e != engines[0].Engine {
 		t.Error("the only engine did not get it")
 	}
 	if h, e := q.next(engines[2:]); h != nil || e != nil {

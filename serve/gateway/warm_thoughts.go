@@ -10,6 +10,7 @@ import (
 
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -50,8 +51,8 @@ const (
 // thoughtEnd is the tokens after which an engine is to keep nothing of an answer to this
 // request; nil: it keeps all of it. Where tools may be called it does: between a call and its
 // result templates keep thoughts that they strip later.
-func (w *warmer) thoughtEnd(c *request.Request, e *engine) []uint32 {
-	if !e.shares() || !e.mayWarm() || !c.MayWarm() || c.Body.Get("tools") != nil {
+func (w *warmer) thoughtEnd(c *request.Request, e *roster.Engine) []uint32 {
+	if !e.Shares() || !e.MayWarm() || !c.MayWarm() || c.Body.Get("tools") != nil {
 		return nil
 	}
 	t, ok := templateOf(c)
@@ -84,9 +85,9 @@ func (w *warmer) learnFrom(x *exchange) {
 		return
 	}
 	h.template.beside = true // else it would not have been told from the answer
-	engines := w.g.roster.all()
-	at := slices.IndexFunc(engines, func(e *engine) bool {
-		return e.about.Load().serves(x.request.Model) && e.shares() && e.mayWarm() && e.isIdle()
+	engines := w.g.roster.All()
+	at := slices.IndexFunc(engines, func(e *roster.Engine) bool {
+		return e.About.Load().Serves(x.request.Model) && e.Shares() && e.MayWarm() && e.IsIdle()
 	})
 	if at < 0 {
 		return
@@ -110,8 +111,8 @@ func (w *warmer) learnFrom(x *exchange) {
 // learn finds out whether the template of a history strips thoughts, if that is not known.
 // One that an engine says nothing of counts as one that keeps them. Where the engine was lost,
 // or was too busy to say, the next history asks again.
-func (w *warmer) learn(ctx context.Context, e *engine, h *history) {
-	if !h.foreseen || !e.shares() {
+func (w *warmer) learn(ctx context.Context, e *roster.Engine, h *history) {
+	if !h.foreseen || !e.Shares() {
 		return
 	}
 	w.mu.Lock()
@@ -146,7 +147,7 @@ const (
 
 // strippedThought is the tokens that end a thought, where the template strips it; else nil.
 // Known is false where the engine did not answer.
-func (g *Gateway) strippedThought(ctx context.Context, e *engine, h *history) (end []uint32, known bool) {
+func (g *Gateway) strippedThought(ctx context.Context, e *roster.Engine, h *history) (end []uint32, known bool) {
 	thoughtful := withinTurn
 	if h.template.beside {
 		thoughtful = besideTurn
@@ -182,7 +183,7 @@ func (g *Gateway) strippedThought(ctx context.Context, e *engine, h *history) (e
 
 // tokenize asks an engine for the tokens of a prompt or of a chat; none where it does not tell
 // them. Answered is false where it may tell them another time.
-func (g *Gateway) tokenize(ctx context.Context, e *engine, members map[string]json.RawMessage) (tokens []uint32, answered bool) {
+func (g *Gateway) tokenize(ctx context.Context, e *roster.Engine, members map[string]json.RawMessage) (tokens []uint32, answered bool) {
 	body, err := json.Marshal(members)
 	if err != nil {
 		return nil, true // no other time either

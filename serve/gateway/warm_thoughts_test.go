@@ -93,9 +93,9 @@ func TestThoughtsThatAreStrippedAreNotKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCell(t, test.prefills, 1, warming)
-			for _, e := range c.roster.all() {
+			for _, e := range c.roster.All() {
 				if !test.alone {
-					e.unit.Store(64)
+					e.Unit.Store(64)
 				}
 			}
 			stubs := slices.Concat(c.prefill, c.decode)
@@ -145,8 +145,8 @@ func TestTemplatesAreLearnedWithoutComputingAhead(t *testing.T) {
 		t.Run(thoughts, func(t *testing.T) {
 			t.Parallel()
 			c := newCell(t, 0, 1, nil)
-			e, s := c.roster.all()[0], c.decode[0]
-			e.unit.Store(64)
+			e, s := c.roster.All()[0], c.decode[0]
+			e.Unit.Store(64)
 			s.set(habits{thoughts: thoughts})
 			ask := func(text, more string) {
 				t.Helper()
@@ -196,12 +196,12 @@ func TestTemplatesAreLearnedWithoutComputingAhead(t *testing.T) {
 // of no such model, and nothing would ever be learned of it.
 func TestTemplatesAreLearnedFromEnginesOfTheirModel(t *testing.T) {
 	c := newCell(t, 0, 2, nil)
-	for i, e := range c.roster.all() { // in the order of c.decode
-		e.unit.Store(64)
+	for i, e := range c.roster.All() { // in the order of c.decode
+		e.Unit.Store(64)
 		if i == 0 {
-			other := *e.about.Load()
-			other.models = []string{"other"}
-			e.about.Store(&other)
+			other := *e.About.Load()
+			other.Models = []string{"other"}
+			e.About.Store(&other)
 		}
 	}
 	c.post(openai.PathChat, chat("how are you", thoughtful))
@@ -220,8 +220,8 @@ func TestTemplateOfAnEngineThatIsIllIsLearnedLater(t *testing.T) {
 	for _, thoughts := range []string{"ill", "busy", "gone"} {
 		t.Run(thoughts, func(t *testing.T) {
 			c := newCell(t, 0, 1, warming)
-			e, s := c.roster.all()[0], c.decode[0]
-			e.unit.Store(64)
+			e, s := c.roster.All()[0], c.decode[0]
+			e.Unit.Store(64)
 			h := &history{template: template{model: "m", beside: true}, foreseen: true}
 			s.set(habits{thoughts: thoughts})
 			c.warmer.learn(t.Context(), e, h)
@@ -244,8 +244,8 @@ func TestThoughtsBesideAndWithinAreTwo(t *testing.T) {
 		for _, kept := range []string{"", "within", "beside"} {
 			t.Run(fmt.Sprint(kept, first), func(t *testing.T) {
 				c := newCell(t, 0, 1, warming)
-				e := c.roster.all()[0]
-				e.unit.Store(64)
+				e := c.roster.All()[0]
+				e.Unit.Store(64)
 				c.decode[0].set(habits{thoughts: kept})
 				for _, beside := range []bool{first, !first} {
 					c.warmer.learn(t.Context(), e, &history{template: template{model: "m", beside: beside}, foreseen: true})
@@ -266,8 +266,8 @@ func TestThoughtsBesideAndWithinAreTwo(t *testing.T) {
 // more of them are than there may be.
 func TestTemplatesAreBounded(t *testing.T) {
 	c := newCell(t, 0, 1, warming)
-	c.roster.all()[0].unit.Store(64)
-	e := c.roster.all()[0]
+	c.roster.All()[0].Unit.Store(64)
+	e := c.roster.All()[0]
 	for n := range 3 * maxTemplates {
 		c.warmer.learn(t.Context(), e, &history{template: template{model: "m", options: fmt.Sprintf(`{"n":%d}`, n), beside: true}, foreseen: true})
 		if known := len(c.warmer.templates); known != min(n+1, maxTemplates) {

@@ -3,8 +3,10 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // KVTransfer is kv_transfer_params: how a gateway tells a prefill engine to
@@ -195,4 +197,12 @@ func ParseReport(raw json.RawMessage) *Report {
 		return nil
 	}
 	return &r
+}
+
+// Milliseconds is a time that an engine tells, nothing where it is none.
+func Milliseconds(v float64) time.Duration {
+	if math.IsNaN(v) || v < 0 || v > float64(24*time.Hour/time.Millisecond) {
+		return 0
+	}
+	return time.Duration(v * float64(time.Millisecond))
 }

@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"strconv"
@@ -7,9 +7,9 @@ import (
 	"meridian/serve/openai"
 )
 
-// headerRank tells a vLLM server which of its data-parallel ranks a request is for;
+// HeaderRank tells a vLLM server which of its data-parallel ranks a request is for;
 // without it the server chooses.
-const headerRank = "X-Data-Parallel-Rank"
+const HeaderRank = "X-Data-Parallel-Rank"
 
 // maxRank bounds what is taken for the number of a rank.
 const maxRank = 1 << 16
@@ -28,23 +28,23 @@ func rankName(id string) (of string, rank int, ok bool) {
 	return id[:at], rank, true
 }
 
-// dataRank is which of the ranks behind its address an engine is, counted from the
+// DataRank is which of the ranks behind its address an engine is, counted from the
 // first of them as vLLM does; false where it is alone there. A leg is sealed for one
 // engine, so another rank than that one would refuse it, and compute the prompt.
-func (r *roster) dataRank(e *engine) (int, bool) {
-	about := e.about.Load()
-	of, rank, ok := rankName(about.id)
-	if !ok || about.kind != openai.KindVLLM {
+func (r *Roster) DataRank(e *Engine) (int, bool) {
+	about := e.About.Load()
+	of, rank, ok := rankName(about.ID)
+	if !ok || about.Kind != openai.KindVLLM {
 		return 0, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first, count := rank, 0
 	for _, other := range r.engines {
-		if other.url != e.url {
+		if other.URL != e.URL {
 			continue
 		}
-		if its, n, ok := rankName(other.about.Load().id); ok && its == of {
+		if its, n, ok := rankName(other.About.Load().ID); ok && its == of {
 			first, count = min(first, n), count+1
 		}
 	}

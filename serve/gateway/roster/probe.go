@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"cmp"
@@ -21,18 +21,15 @@ import (
 // prober asks engines whether they are there, again and again: one that hangs has
 // an agent and a record, and only its silence tells.
 type prober struct {
-	roster   *roster
+	roster   *Roster
 	client   *http.Client
 	interval time.Duration
 	timeout  time.Duration
 	soon     chan struct{} // an engine came or failed: do not wait for the interval
 	logger   *slog.Logger
 	active   sync.WaitGroup
-	// found is told of an engine's first answer, with where it publishes what
-	// its cache holds.
-	found func(*engine, []source)
 	// drains is told of an engine that says it is about to go, every time it says so.
-	drains func(*engine)
+	drains func(*Engine)
 }
 
 // Bounds of what an engine may say of itself.
@@ -42,6 +39,10 @@ const (
 	maxModelName  = 512 // bytes
 )
 
+// errDrains is what an engine says that takes no more requests and lets those go that run.
+var errDrains = errors.New("it drains")
+
+// hurry has engines probed soon.
 func (p *prober) hurry() {
 	select {
 	case p.soon <- struct{}{}:
@@ -67,7 +68,7 @@ func (p *prober) run(ctx context.Context) {
 // round probes every engine that is not being probed. It does not wait
 // for them: one that hangs must not hide one that comes.
 func (p *prober) round(ctx context.Context) {
-	for _, e := range p.roster.all() {
+	for _, e := range p.roster.All() {
 		if e.probing.CompareAndSwap(false, true) {
 			p.active.Go(func() {
 				defer e.probing.Store(false)
@@ -77,30 +78,30 @@ func (p *prober) round(ctx context.Context) {
 	}
 }
 
-func (p *prober) probe(ctx context.Context, e *engine) {
+func (p *prober) probe(ctx context.Context, e *Engine) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	_, err := p.get(ctx, e, "/health")
-	var found *about
-	first := !e.about.Load().asked
+	var found *About
+	first := !e.About.Load().Asked
 	// A listed engine that comes back may be another, with other models.
-	if err == nil && (first || e.listed && !e.up.Load()) {
+	if err == nil && (first || e.listed && !e.Up.Load()) {
 		found, err = p.discover(ctx, e)
 	}
 	switch {
 	case err == nil:
-		if p.roster.learn(e, found) {
-			p.logger.Info("an engine answers", "engine", e.id(), "url", e.url)
+		if p.roster.Answered(e, found) {
+			p.logger.Info("an engine answers", "engine", e.Name(), "url", e.URL)
 		}
 		if first {
-			p.found(e, p.sources(ctx, e, found))
+			p.roster.followCaches(e, p.sources(ctx, e, found))
 		}
 	case errors.Is(ctx.Err(), context.Canceled): // the gateway ends
-	case e.stray.Load() && p.roster.removeStray(e):
-		p.logger.Info("an engine is gone", "engine", e.id(), "url", e.url)
+	case e.Stray.Load() && p.roster.removeStray(e):
+		p.logger.Info("an engine is gone", "engine", e.Name(), "url", e.URL)
 	default:
-		if e.markFailed(err, err.Error()) {
-			p.logger.Warn("an engine does not answer", "engine", e.id(), "url", e.url, "error", err)
+		if e.MarkFailed(err, err.Error()) {
+			p.logger.Warn("an engine does not answer", "engine", e.Name(), "url", e.URL, "error", err)
 		}
 		if errors.Is(err, errDrains) {
 			p.drains(e)
@@ -108,7 +109,7 @@ func (p *prober) probe(ctx context.Context, e *engine) {
 	}
 }
 
-func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
+func (p *prober) discover(ctx context.Context, e *Engine) (*About, error) {
 	data, err := p.get(ctx, e, openai.PathModels)
 	if err != nil {
 		return nil, err
@@ -116,55 +117,55 @@ func (p *prober) discover(ctx context.Context, e *engine) (*about, error) {
 	a := e.given // and nothing of what it said in another life
 	odd, err := a.list(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s%s: %w", e.url, openai.PathModels, err)
+		return nil, fmt.Errorf("%s%s: %w", e.URL, openai.PathModels, err)
 	}
 	if odd != nil {
-		p.logger.Warn("an engine lists models that cannot be served; they are left out", "engine", e.id(), "url", e.url, "error", odd)
+		p.logger.Warn("an engine lists models that cannot be served; they are left out", "engine", e.Name(), "url", e.URL, "error", odd)
 	}
-	if a.kind == openai.KindMeridian && e.listed && a.id == "" {
+	if a.Kind == openai.KindMeridian && e.listed && a.ID == "" {
 		var stats struct {
 			Engine string `json:"engine"`
 		}
 		if data, err := p.get(ctx, e, "/stats"); err == nil && json.Unmarshal(data, &stats) == nil {
 			if len(stats.Engine) <= 255 && !strings.Contains(stats.Engine, "/") && directory.CheckKey(directory.EnginePrefix+stats.Engine) == nil {
-				a.id = stats.Engine // else an agent knows it by another name
+				a.ID = stats.Engine // else an agent knows it by another name
 			}
 		}
 	}
-	a.nameless = a.id == ""
-	a.id = cmp.Or(a.id, strings.TrimPrefix(strings.TrimPrefix(e.url, "https://"), "http://"))
+	a.Nameless = a.ID == ""
+	a.ID = cmp.Or(a.ID, strings.TrimPrefix(strings.TrimPrefix(e.URL, "https://"), "http://"))
 	return &a, nil
 }
 
 // list takes in the list of an engine's models. An empty one leaves what was known;
 // of others, what cannot be served is left out, and odd says why. It fails where
 // nothing is left.
-func (a *about) list(data []byte) (odd, err error) {
+func (a *About) list(data []byte) (odd, err error) {
 	var list struct{ Data []json.RawMessage }
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, err
 	}
-	a.asked = true
+	a.Asked = true
 	if len(list.Data) == 0 {
 		return nil, nil
 	}
-	a.models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
+	a.Models, a.cards, a.adapters = nil, make(map[string]json.RawMessage), nil
 	for _, card := range list.Data {
-		if len(a.models) == maxModels {
+		if len(a.Models) == maxModels {
 			return fmt.Errorf("it lists more than %d models", maxModels), nil
 		}
 		if err := a.show(card); err != nil {
 			odd = err
 		}
 	}
-	if len(a.models) == 0 {
+	if len(a.Models) == 0 {
 		return nil, odd
 	}
 	return odd, nil
 }
 
 // show takes in a model as an engine shows it.
-func (a *about) show(card json.RawMessage) error {
+func (a *About) show(card json.RawMessage) error {
 	var m openai.Model
 	if err := json.Unmarshal(card, &m); err != nil {
 		return err
@@ -172,47 +173,47 @@ func (a *about) show(card json.RawMessage) error {
 	if m.ID == "" || len(m.ID) > maxModelName || strings.ContainsFunc(m.ID, unicode.IsControl) {
 		return fmt.Errorf("a model's name has 1 to %d bytes that can be shown, not %.80q", maxModelName, m.ID)
 	}
-	a.models = append(a.models, m.ID)
+	a.Models = append(a.Models, m.ID)
 	a.cards[m.ID] = card
 	if m.Parent != nil {
 		a.adapters = append(a.adapters, m.ID)
 	}
-	a.maxContext = max(a.maxContext, m.MaxModelLen)
+	a.MaxContext = max(a.MaxContext, m.MaxModelLen)
 	switch m.OwnedBy {
 	case openai.OwnedByMeridian:
-		a.kind = openai.KindMeridian
+		a.Kind = openai.KindMeridian
 	case "vllm":
-		a.kind = openai.KindVLLM
+		a.Kind = openai.KindVLLM
 	}
 	return nil
 }
 
 // sources are where an engine publishes what its cache holds. vLLM tells, of
 // late; what it does not tell can be configured.
-func (p *prober) sources(ctx context.Context, e *engine, found *about) []source {
+func (p *prober) sources(ctx context.Context, e *Engine, found *About) []source {
 	c := e.cacheEvents
-	if c.Off || c.Events != "" || found.kind != openai.KindVLLM {
+	if c.Off || c.Events != "" || found.Kind != openai.KindVLLM {
 		return nil
 	}
 	data, err := p.get(ctx, e, "/kv_event_sources")
 	if err != nil {
 		return nil // it does not publish, or is of an older kind
 	}
-	sources, err := parseSources(data, e.url)
+	sources, err := parseSources(data, e.URL)
 	if err != nil {
-		p.logger.Warn("an engine tells where it publishes its cache's events, which cannot be read", "engine", found.id, "error", err)
+		p.logger.Warn("an engine tells where it publishes its cache's events, which cannot be read", "engine", found.ID, "error", err)
 	}
 	return sources
 }
 
-func (p *prober) get(ctx context.Context, e *engine, path string) ([]byte, error) {
-	url := e.url + path
+func (p *prober) get(ctx context.Context, e *Engine, path string) ([]byte, error) {
+	url := e.URL + path
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	if e.authorization != "" {
-		request.Header.Set("Authorization", e.authorization)
+	if e.Authorization != "" {
+		request.Header.Set("Authorization", e.Authorization)
 	}
 	response, err := p.client.Do(request)
 	if err != nil {
@@ -227,4 +228,43 @@ func (p *prober) get(ctx context.Context, e *engine, path string) ([]byte, error
 		}
 	}
 	return data, err
+}
+
+const (
+	// askRoomTimeout is how long engines may take to tell how much room they have. One that took
+	// longer is left out, and not asked again for silentRest: all others would wait for it.
+	askRoomTimeout = 250 * time.Millisecond
+	silentRest     = time.Second
+)
+
+// maxRoom is more than any engine has requests or room for.
+const maxRoom = 1 << 20
+
+// askRoom has engines tell how many requests they would begin at once.
+func (p *prober) askRoom(ctx context.Context, engines []*Engine) {
+	ctx, cancel := context.WithTimeout(ctx, askRoomTimeout)
+	defer cancel()
+	var asking sync.WaitGroup
+	for _, e := range engines {
+		if time.Since(e.silentAt) < silentRest {
+			continue
+		}
+		asking.Go(func() {
+			var stats struct{ Room, Running, Fetching, Waiting int64 }
+			data, err := p.get(ctx, e, "/stats")
+			if err == nil {
+				err = json.Unmarshal(data, &stats)
+			}
+			if err != nil { // then none leaves for it
+				stats.Room, stats.Running, stats.Fetching, stats.Waiting = 0, 0, 0, 0
+				if ctx.Err() != nil {
+					e.silentAt = time.Now()
+				}
+			}
+			e.room.Store(min(max(stats.Room, 0), maxRoom))
+			p.roster.hasRoom(e)
+			e.all.Store(min(max(stats.Running, 0), maxRoom) + min(max(stats.Fetching, 0), maxRoom) + min(max(stats.Waiting, 0), maxRoom))
+		})
+	}
+	asking.Wait()
 }

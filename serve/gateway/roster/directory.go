@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const maxEngines = 4096
 // follower keeps the roster as the directory has it. While the directory is
 // away the roster stays as it is: unknown is not dead.
 type follower struct {
-	roster *roster
+	roster *Roster
 	hurry  func() // an engine has come or gone: probe soon
 	logger *slog.Logger
 	known  atomic.Bool
@@ -93,17 +93,17 @@ func (f *follower) upsert(record directory.Record) {
 		return
 	}
 	key := r.ID + "@" + r.Incarnation
-	e := &engine{key: key, url: url, role: role, cut: r.Cut, cacheHashes: placement.TextHashes(r.Blocks * r.BlockTokens), cacheTokens: r.CacheTokens}
-	e.home.Store(homeOf(&r))
-	e.unit.Store(int64(r.CacheTokens))
-	e.given = about{id: r.ID, models: []string{r.Model}, legs: r.Legs}
-	e.about.Store(&e.given)
+	e := &Engine{Key: key, URL: url, Role: role, cut: r.Cut, cacheHashes: placement.TextHashes(r.Blocks * r.BlockTokens), cacheTokens: r.CacheTokens}
+	e.Home.Store(homeOf(&r))
+	e.Unit.Store(int64(r.CacheTokens))
+	e.given = About{ID: r.ID, Models: []string{r.Model}, Legs: r.Legs}
+	e.About.Store(&e.given)
 	if f.keys[record.Key] == key && f.roster.claim(e) {
 		return // the same life
 	}
 	f.drop(record.Key)
 	if len(f.keys) >= maxEngines { // engines that are gone take no place
-		maps.DeleteFunc(f.keys, func(_, key string) bool { return f.roster.get(key) == nil })
+		maps.DeleteFunc(f.keys, func(_, key string) bool { return f.roster.Get(key) == nil })
 	}
 	if len(f.keys) >= maxEngines {
 		refuse("there are too many", fmt.Errorf("the gateway knows %d engines of the directory, which is the limit", len(f.keys)))

@@ -1,4 +1,4 @@
-package gateway
+package roster
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"meridian/decide/placement"
@@ -139,9 +140,12 @@ type cache struct {
 	blocks *placement.Blocks
 }
 
+// cacheCounts count what engines tell of their caches.
+type cacheCounts struct{ batches, resets atomic.Uint64 }
+
 // follow subscribes to an engine's ranks. forgotten is called when what an
 // engine holds is not what it was.
-func follow(sources []source, forgotten func(), count *counters, logger *slog.Logger) ([]*cache, error) {
+func follow(sources []source, forgotten func(), count *cacheCounts, logger *slog.Logger) ([]*cache, error) {
 	var caches []*cache
 	for _, s := range sources {
 		c := &cache{source: s, blocks: placement.NewBlocks(min(maxBlocks, maxEngineBlocks/len(sources)))}
@@ -149,13 +153,13 @@ func follow(sources []source, forgotten func(), count *counters, logger *slog.Lo
 		c.subscriber, err = kvevents.Open(kvevents.Options{
 			Events: s.events, Replay: s.replay, Logger: logger,
 			Apply: func(b kvevents.Batch) {
-				count.cacheBatches.Add(1)
+				count.batches.Add(1)
 				if c.apply(b) {
 					forgotten()
 				}
 			},
 			Reset: func(string) {
-				count.cacheResets.Add(1)
+				count.resets.Add(1)
 				c.clear()
 				forgotten()
 			},
@@ -255,8 +259,8 @@ func heldByAll(caches []*cache, p *request.Prompt) (least holding, told bool) {
 	return least, len(caches) > 0
 }
 
-// cacheState is a cache as pages show it.
-type cacheState struct {
+// CacheState is a cache as pages show it.
+type CacheState struct {
 	Rank        int        `json:"rank"`
 	Events      string     `json:"events"`
 	Replay      string     `json:"replay,omitempty"`
@@ -275,14 +279,25 @@ type cacheState struct {
 	Problem     string     `json:"problem,omitempty"`
 }
 
-func cacheStates(caches []*cache) []cacheState {
-	var states []cacheState
+// CacheEvents is how often engines have told of their caches, and how often what they told
+// before counted no more.
+func (r *Roster) CacheEvents() (batches, resets uint64) {
+	return r.told.batches.Load(), r.told.resets.Load()
+}
+
+// CacheStates are those of an engine, rank by rank.
+func (r *Roster) CacheStates(e *Engine) []CacheState {
+	return cacheStates(r.cachesOf(e))
+}
+
+func cacheStates(caches []*cache) []CacheState {
+	var states []CacheState
 	for rank, c := range caches {
 		st := c.subscriber.Status()
 		c.mu.Lock()
 		count, size := c.blocks.Count(), c.blocks.BlockTokens()
 		c.mu.Unlock()
-		state := cacheState{
+		state := CacheState{
 			Rank: rank, Events: c.source.events.String(), Connected: st.Connected, Blocks: count.Known, BlockTokens: size, Sequence: st.Sequence,
 			Batches: st.Batches, Gaps: st.Gaps, Resets: st.Resets, Reconnects: st.Reconnects, Replayed: st.Replayed,
 			Orphans: count.Orphans, Overflow: count.Overflow, Problem: st.Problem,
