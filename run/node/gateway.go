@@ -22,6 +22,7 @@ import (
 	"meridian/see/ledger"
 	"meridian/see/telemetry"
 	"meridian/serve/gateway"
+	"meridian/serve/gateway/edge"
 )
 
 // GatewayOptions says what a gateway's process is made of.
@@ -162,7 +163,7 @@ func (o *GatewayOptions) secrets() error {
 	legs := key.Derive(trust.ForGatewayLegs)
 	o.LegKey = &legs
 	if o.Cert != "" || o.Key != "" {
-		if o.TLS, err = gateway.TLSFromFiles(o.Cert, o.Key, o.Logger); err != nil {
+		if o.TLS, err = edge.TLSFromFiles(o.Cert, o.Key, o.Logger); err != nil {
 			return err
 		}
 	}

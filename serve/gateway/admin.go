@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -34,7 +35,7 @@ func (g *Gateway) adminHandler() http.Handler {
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	// Profiles take as long as they are asked to.
-	return withinTime(headerTimeout, g.guarded(mux))
+	return edge.WithinTime(edge.HeaderTimeout, g.adminKeys.GuardAdmin(mux, g.options.adminTLS))
 }
 
 // health says how the gateway is, part by part.
@@ -45,7 +46,7 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 		status = http.StatusServiceUnavailable
 	}
 	m := g.Metrics()
-	writeJSON(w, status, map[string]any{
+	edge.WriteJSON(w, status, map[string]any{
 		"ready": why == "", "reason": why, "models": g.roster.Models(), "directory_known": m.DirectoryKnown,
 		"reading": m.Reading, "waiting": m.Waiting, "running": m.Running, "connections": m.Connections, "engines": g.Engines(),
 	})
@@ -58,14 +59,14 @@ type EngineState = roster.EngineState
 func (g *Gateway) Engines() []EngineState { return g.roster.States() }
 
 func (g *Gateway) debugEngines(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"engines": g.Engines()})
+	edge.WriteJSON(w, http.StatusOK, map[string]any{"engines": g.Engines()})
 }
 
 // latestShown is how many requests the debug page tells of.
 const latestShown = 100
 
 func (g *Gateway) debugRequests(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]any{"running": g.running.list(), "latest": g.ledger.Latest(latestShown)})
+	edge.WriteJSON(w, http.StatusOK, map[string]any{"running": g.running.list(), "latest": g.ledger.Latest(latestShown)})
 }
 
 func (g *Gateway) debugRequest(w http.ResponseWriter, r *http.Request) {
@@ -76,5 +77,5 @@ func (g *Gateway) debugRequest(w http.ResponseWriter, r *http.Request) {
 		fault.Write(w)
 		return
 	}
-	writeJSON(w, http.StatusOK, record)
+	edge.WriteJSON(w, http.StatusOK, record)
 }

@@ -22,7 +22,7 @@ func TestBodiesShareTheirMemory(t *testing.T) {
 		t.Errorf("passed on: %d %s", r.status, r.body)
 	}
 	conn.Close()
-	c.until("it is given back", func() bool { return c.admission.bodies.Used() == 0 })
+	c.until("it is given back", func() bool { return c.admission.Held() == 0 })
 }
 
 // Answers that are gathered share their memory as well.

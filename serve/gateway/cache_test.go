@@ -8,6 +8,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/until"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/kvevents/kveventstest"
@@ -53,7 +54,7 @@ func TestCacheEventsPlace(t *testing.T) {
 		return c.Connected && c.Blocks == 4 && c.BlockTokens == 32 && c.LastEvent != nil
 	})
 	r := cell.post(openai.PathCompletions, promptOf(prompt))
-	if got, want := r.header.Get(headerPlacement), "prefill=none (cached, 128 of 160 tokens), decode=d1 (prefix 128/160 by its events)"; !strings.HasSuffix(got, "decode=d1 (prefix 128/160 by its events)") {
+	if got, want := r.header.Get(edge.HeaderPlacement), "prefill=none (cached, 128 of 160 tokens), decode=d1 (prefix 128/160 by its events)"; !strings.HasSuffix(got, "decode=d1 (prefix 128/160 by its events)") {
 		t.Errorf("placed as %q, want %q", got, want)
 	}
 	record := cell.record(r)
@@ -70,7 +71,7 @@ func TestCacheEventsPlace(t *testing.T) {
 	engines[0].events.Publish(kveventstest.Batch(1, kveventstest.Stored([]uint64{1, 2}, nil, prompt[:64])))
 	cell.awaitCache("d0", func(c roster.CacheState) bool { return c.Blocks == 2 })
 	r = cell.post(openai.PathCompletions, promptOf(prompt))
-	if got := r.header.Get(headerPlacement); !strings.Contains(got, "decode=d0 (prefix 64/160 by its events)") {
+	if got := r.header.Get(edge.HeaderPlacement); !strings.Contains(got, "decode=d0 (prefix 64/160 by its events)") {
 		t.Errorf("placed as %q", got)
 	}
 	if m := cell.Metrics(); m.Cache.Up != 2 || m.Cache.Blocks != 5 || m.Cache.Batches != 3 || m.Placements["told"] != 2 {
@@ -140,7 +141,7 @@ func TestTextIsLearned(t *testing.T) {
 	other.events.Publish(kveventstest.Batch(1, kveventstest.Stored(names, nil, tokens[:16*len(names)])))
 	cell.awaitCache(id, func(c roster.CacheState) bool { return c.Blocks == len(names) })
 	r := cell.post(openai.PathCompletions, request)
-	if got, want := r.header.Get(headerPlacement), fmt.Sprintf("decode=%s (prefix %d/%d by its events)", id, 16*len(names), len(tokens)); !strings.Contains(got, want) {
+	if got, want := r.header.Get(edge.HeaderPlacement), fmt.Sprintf("decode=%s (prefix %d/%d by its events)", id, 16*len(names), len(tokens)); !strings.Contains(got, want) {
 		t.Errorf("placed as %q, want %q", got, want)
 	}
 	if strings.Contains(string(r.body), "prompt_token_ids") {

@@ -248,7 +248,7 @@ func (x *exchange) endGreedy() *trouble {
 	finish := openai.FinishLength
 	end := openai.AppendEvent(nil, x.ownChunk([]openai.CompletionChoice{{FinishReason: &finish}}, nil))
 	end = openai.AppendEvent(x.appendUsage(end), []byte(openai.Done))
-	x.out.events(end, x.rec)
+	x.out.Events(end, x.rec)
 	return nil
 }
 
@@ -288,7 +288,7 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	if len(chunk.PromptTokens) > 0 {
 		x.learn(chunk.PromptTokens)
 	}
-	x.out.whole(data, x.rec, x.watch.latency(now))
+	x.out.Whole(data, x.rec, x.watch.latency(now))
 	return report, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"meridian/member/directory"
 	"meridian/member/directory/memdir"
 	"meridian/member/trust"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/openai"
 )
 
@@ -156,7 +157,7 @@ func secured(t *testing.T, change func(*Options)) (*testCell, *trust.Authority, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	config, err := TLSFromFiles(files.Cert, files.Key, discard)
+	config, err := edge.TLSFromFiles(files.Cert, files.Key, discard)
 	if err != nil {
 		t.Fatal(err)
 	}

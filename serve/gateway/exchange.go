@@ -12,6 +12,7 @@ import (
 	"meridian/internal/budget"
 	"meridian/kv"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -22,7 +23,7 @@ import (
 type exchange struct {
 	g       *Gateway
 	ctx     context.Context
-	out     *client
+	out     *edge.Writer
 	body    budget.Held
 	request *request.Request
 	legs    legs
@@ -94,8 +95,8 @@ func (x *exchange) run() {
 // abandoned says why the client does not wait for the answer any more, or "".
 func (x *exchange) abandoned() string {
 	switch {
-	case x.out.err != nil:
-		return x.out.err.Error()
+	case x.out.Err != nil:
+		return x.out.Err.Error()
 	case x.g.life.Err() != nil:
 		return "the gateway was stopped"
 	case x.ctx.Err() != nil:
@@ -257,15 +258,15 @@ func (x *exchange) fail(fault *openai.Error) {
 	if x.passage != nil && !x.passage.over {
 		x.landed(nil)
 	}
-	x.out.fault(fault, x.rec)
+	x.out.Fault(fault, x.rec)
 	x.rec.Status = fault.Status
 	x.end(outcome, fault.Recorded())
 }
 
 // end completes the record.
 func (x *exchange) end(outcome, problem string) {
-	if outcome == ledger.Finished && x.out.err != nil {
-		outcome, problem = ledger.Cancelled, x.out.err.Error()
+	if outcome == ledger.Finished && x.out.Err != nil {
+		outcome, problem = ledger.Cancelled, x.out.Err.Error()
 	}
 	if outcome == ledger.Finished && x.kept {
 		x.g.roster.NoteKept(x.request.Prefix, time.Now())

@@ -15,6 +15,7 @@ import (
 	"meridian/kv"
 	"meridian/member/directory"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/roster"
 )
 
@@ -22,11 +23,11 @@ import (
 // prober, and waits for all of them in Close.
 type Gateway struct {
 	options    Options
-	keys       atomic.Pointer[[]digest] // of API keys; none lets everybody in
-	adminKeys  atomic.Pointer[[]digest] // of the admin listener, likewise
+	keys       edge.Keys // of clients; none lets all in
+	adminKeys  edge.Keys // of the admin listener, likewise
 	roster     *roster.Roster
 	watch      *directory.Watch
-	admission  *admission
+	admission  *edge.Admission
 	answers    budget.Budget // of answers that are no streams
 	client     *http.Client
 	transport  *http.Transport
@@ -53,7 +54,7 @@ type Gateway struct {
 	retiring, closing atomic.Bool
 	active            sync.WaitGroup
 
-	public, admin *listener
+	public, admin *edge.Listener
 }
 
 // Open starts a gateway. It serves when Open returns, with the engines that
@@ -63,14 +64,19 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{
-		options: o, admission: newAdmission(&o), answers: budget.Budget{Limit: o.MaxResponseMemory},
+		options: o,
+		admission: edge.NewAdmission(edge.AdmissionOptions{
+			Running: o.MaxRunning, Waiting: o.MaxWaiting, QueueTimeout: o.QueueTimeout,
+			BodyBytes: o.MaxBodyBytes, BodyMemory: o.MaxBodyMemory, BodyTimeout: o.BodyTimeout,
+		}),
+		answers:   budget.Budget{Limit: o.MaxResponseMemory},
 		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
 		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	g.keys.Store(digests(o.APIKeys))
-	g.adminKeys.Store(digests(o.AdminKeys))
+	g.keys.Replace(o.APIKeys)
+	g.adminKeys.Replace(o.AdminKeys)
 	g.roster = roster.New(roster.Options{Place: o.Place, Client: g.client, ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, Logger: o.Logger, Drains: g.drain})
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
@@ -105,24 +111,24 @@ func (g *Gateway) open(ctx context.Context) error {
 	if g.warmer.ahead {
 		g.active.Go(g.warmer.run)
 	}
-	if g.public, err = g.listen(ctx, address{g.options.Listen, g.options.TLS, g.options.MaxConnections}, g.publicHandler()); err != nil {
+	if g.public, err = edge.Listen(ctx, edge.Address{Host: g.options.Listen, TLS: g.options.TLS, Connections: g.options.MaxConnections}, g.publicHandler(), g.life, g.options.Logger); err != nil {
 		return err
 	}
 	if g.options.Admin != "" {
-		g.admin, err = g.listen(ctx, address{g.options.Admin, g.options.adminTLS, adminConnections}, g.adminHandler())
+		g.admin, err = edge.Listen(ctx, edge.Address{Host: g.options.Admin, TLS: g.options.adminTLS, Connections: adminConnections}, g.adminHandler(), g.life, g.options.Logger)
 	}
 	return err
 }
 
 // Addr is where clients come in, AdminAddr where operators do or "".
-func (g *Gateway) Addr() string { return g.public.socket.Addr().String() }
+func (g *Gateway) Addr() string { return g.public.Addr() }
 
 // AdminAddr is where operators come in, or "".
 func (g *Gateway) AdminAddr() string {
 	if g.admin == nil {
 		return ""
 	}
-	return g.admin.socket.Addr().String()
+	return g.admin.Addr()
 }
 
 // Retire has /ready say that the gateway stops, while requests are let in as
@@ -138,14 +144,14 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 	var errs []error
 	if g.public != nil {
-		errs = append(errs, g.public.drain(ctx))
+		errs = append(errs, g.public.Drain(ctx))
 	}
 	g.stop()
 	if g.public != nil {
-		errs = append(errs, g.public.close())
+		errs = append(errs, g.public.Close())
 	}
 	if g.admin != nil {
-		errs = append(errs, g.admin.close())
+		errs = append(errs, g.admin.Close())
 	}
 	if g.watch != nil {
 		g.watch.Close()
@@ -175,3 +181,28 @@ func (g *Gateway) IsLocal() bool {
 
 // HasTLS tells whether clients come in by https.
 func (g *Gateway) HasTLS() bool { return g.options.TLS != nil }
+
+// SetAdminKeys replaces the keys that let operators in. Whether any is asked for stays
+// as it was at the start.
+func (g *Gateway) SetAdminKeys(keys []string) error {
+	o := Options{AdminKeys: keys}
+	if hadKeys := g.adminKeys.Any(); hadKeys != (len(keys) > 0) {
+		return errors.New("gateway: whether the admin listener asks for a key stays as it was at the start")
+	}
+	if err := o.checkAdmin(); err != nil {
+		return err
+	}
+	g.adminKeys.Replace(keys)
+	return nil
+}
+
+// AdminURL is where operators come in, or "".
+func (g *Gateway) AdminURL() string {
+	switch {
+	case g.admin == nil:
+		return ""
+	case g.admin.Secure():
+		return "https://" + g.AdminAddr()
+	}
+	return "http://" + g.AdminAddr()
+}

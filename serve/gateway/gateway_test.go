@@ -17,6 +17,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -266,7 +267,7 @@ func TestServes(t *testing.T) {
 				prompt = "short"
 			}
 			r.whole(t, prompt, 5, 12)
-			placement := r.header.Get(headerPlacement)
+			placement := r.header.Get(edge.HeaderPlacement)
 			if split := strings.HasPrefix(placement, "prefill=p0 "); split != (prompt == longPrompt) && !strings.Contains(placement, "cached") {
 				t.Errorf("placed: %s", placement)
 			}

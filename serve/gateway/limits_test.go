@@ -113,7 +113,7 @@ func TestAdmissionIsBounded(t *testing.T) {
 	if ok.Load() < 3 || full.Load() < 1 || c.Metrics().Overloaded != uint64(full.Load()) {
 		t.Errorf("%d were served, %d turned away, %d counted", ok.Load(), full.Load(), c.Metrics().Overloaded)
 	}
-	c.admission.patient = 10 * time.Millisecond
+	c = newCell(t, 0, 1, func(o *Options) { o.MaxRunning, o.MaxWaiting, o.QueueTimeout = 2, 1, 10*time.Millisecond })
 	c.decode[0].set(habits{slow: 200 * time.Millisecond})
 	for range 2 {
 		clients.Go(func() { c.post(openai.PathCompletions, completion("short", `,"stream":true`)) })

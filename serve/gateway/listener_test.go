@@ -2,15 +2,11 @@ package gateway
 
 import (
 	"bufio"
-	"container/list"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +61,7 @@ func TestRequestsBeingReadAreBounded(t *testing.T) {
 	for range 2 {
 		slow = append(slow, c.connect(c.Addr(), begun(openai.PathCompletions, 100)))
 	}
-	c.until("both are read", func() bool { return c.admission.reading.Load() == 2 })
+	c.until("both are read", func() bool { return int64(c.Metrics().Reading) == 2 })
 	for _, path := range []string{openai.PathCompletions, openai.PathChat, "/tokenize"} {
 		if r := c.post(path, completion("short", "")); !isFull(r, "being sent") {
 			t.Errorf("%s: %d %s", path, r.status, r.body)
@@ -77,9 +73,9 @@ func TestRequestsBeingReadAreBounded(t *testing.T) {
 	for _, conn := range slow {
 		conn.Close()
 	}
-	c.until("they are gone", func() bool { return c.admission.reading.Load() == 0 })
+	c.until("they are gone", func() bool { return int64(c.Metrics().Reading) == 0 })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
-	c.until("no byte is held", func() bool { return c.admission.bodies.Used() == 0 })
+	c.until("no byte is held", func() bool { return c.admission.Held() == 0 })
 	if c.Metrics().Overloaded != 2 {
 		t.Errorf("%d were counted", c.Metrics().Overloaded)
 	}
@@ -125,13 +121,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Fatalf("status %d", r.status)
 	}
 	c.until("it is idle", func() bool {
-		c.public.mu.Lock()
-		defer c.public.mu.Unlock()
-		return c.public.idle.Len() == 1
+		return c.public.Idling() == 1
 	})
 	c.connect(c.Addr(), begun(openai.PathCompletions, 100))
 	c.connect(c.Addr(), begun(openai.PathCompletions, 100))
-	c.until("both are read", func() bool { return c.admission.reading.Load() == 2 })
+	c.until("both are read", func() bool { return int64(c.Metrics().Reading) == 2 })
 	if _, err := idle.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the idle connection: %v", err)
 	}
@@ -182,6 +176,7 @@ func TestConnectionLimit(t *testing.T) {
 // A connection that has never asked for anything makes room as well, once it has
 // had its time.
 func TestFreshConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
 	c := newCell(t, 0, 1, func(o *Options) { o.MaxConnections = 1 })
 	silent := c.connect(c.Addr(), "")
 	c.until("it is there", func() bool { return c.Metrics().Connections == 1 })
@@ -189,15 +184,7 @@ func TestFreshConnectionsMakeRoom(t *testing.T) {
 	if r := c.answer(c.connect(c.Addr(), ping)); r.status != http.StatusServiceUnavailable {
 		t.Errorf("at once: %d", r.status)
 	}
-	c.public.mu.Lock()
-	front := c.public.idle.Front()
-	fresh := front.Value.(idleConn)
-	fresh.since = fresh.since.Add(-freshTime)
-	front.Value = fresh
-	c.public.mu.Unlock()
-	if r := c.answer(c.connect(c.Addr(), ping)); r.status != http.StatusOK {
-		t.Errorf("after its time: %d", r.status)
-	}
+	c.until("it has had its time", func() bool { return c.answer(c.connect(c.Addr(), ping)).status == http.StatusOK })
 	if _, err := silent.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the silent connection: %v", err)
 	}
@@ -209,9 +196,7 @@ func TestConnectionsAreBoundedOverTLS(t *testing.T) {
 	t.Parallel()
 	c, _, newTransport := secured(t, func(o *Options) { o.MaxConnections, o.BodyTimeout = 1, standstill })
 	idle := func() bool {
-		c.public.mu.Lock()
-		defer c.public.mu.Unlock()
-		return c.public.idle.Len() == 1
+		return c.public.Idling() == 1
 	}
 	for range 3 {
 		transport := newTransport()
@@ -234,29 +219,5 @@ func TestConnectionsAreBoundedOverTLS(t *testing.T) {
 	response.Body.Close()
 	if response.StatusCode != http.StatusRequestTimeout || response.ProtoMajor != 2 || c.Metrics().Connections != 1 {
 		t.Errorf("%s %s, %d connections", response.Proto, response.Status, c.Metrics().Connections)
-	}
-}
-
-// A client that does not read does not keep others waiting when it makes room.
-func TestMakingRoomDoesNotWait(t *testing.T) {
-	certificates := httptest.NewUnstartedServer(nil)
-	certificates.StartTLS()
-	defer certificates.Close()
-	ours, theirs := net.Pipe() // has no buffer: a word that is not read is waited for
-	defer theirs.Close()
-	conn, client := tls.Server(ours, certificates.TLS), tls.Client(theirs, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
-	shaken := make(chan error, 1)
-	go func() { shaken <- client.HandshakeContext(t.Context()) }()
-	if err := errors.Join(conn.HandshakeContext(t.Context()), <-shaken); err != nil {
-		t.Fatal(err)
-	}
-	l := &listener{most: 1, open: make(map[net.Conn]*list.Element)}
-	l.open[conn] = l.idle.PushBack(idleConn{conn: conn})
-	began := time.Now()
-	if !l.hasRoom() || time.Since(began) > standstill {
-		t.Errorf("it took %v", time.Since(began))
-	}
-	if _, err := theirs.Read(make([]byte, 1)); err != io.EOF {
-		t.Errorf("the connection that made room: %v", err)
 	}
 }

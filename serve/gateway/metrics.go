@@ -201,15 +201,16 @@ type EngineCount struct{ Up, Down int }
 func (g *Gateway) Metrics() Metrics {
 	c := &g.count
 	m := Metrics{
-		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(), Reading: int(g.admission.reading.Load()), Running: len(g.admission.running), Waiting: int(g.admission.waiting.Load()),
+		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(),
 		Legs: make(map[string]map[string]uint64), KV: make(map[string]uint64), FellBack: c.fellBack.Load(), Promises: c.promises.Load(), Broken: c.broken.Load(),
 		Resumed: c.resumed.Load(), Unresumable: c.unresumable.Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
 		Placements: make(map[string]uint64), Stored: make(map[string]uint64),
 		Passed:  map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
 		Engines: make(map[string]EngineCount), DirectoryKnown: g.roster.DirectoryKnown(), RecordsDropped: g.ledger.Dropped(),
 	}
+	m.Reading, m.Waiting, m.Running = g.admission.Counts()
 	if g.public != nil {
-		m.Connections, m.Unadmitted = g.public.connections(), g.public.refused.Load()
+		m.Connections, m.Unadmitted = g.public.Connections(), g.public.TurnedAway()
 	}
 	for i, name := range outcomes {
 		m.Requests[name] = c.outcomes[i].Load()

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 
+	"meridian/serve/gateway/edge"
 	"meridian/serve/openai"
 )
 
@@ -28,7 +29,7 @@ func (g *Gateway) moveRequest(w http.ResponseWriter, r *http.Request) {
 		fault.Write(w)
 		return
 	}
-	writeJSON(w, http.StatusAccepted, map[string]any{
+	edge.WriteJSON(w, http.StatusAccepted, map[string]any{
 		"request": d.of, "from": d.engine.Name(), "to": g.roster.Name(order.to), "why": moveReasons[order.why], "placement": order.placement.String(),
 	})
 }

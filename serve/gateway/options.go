@@ -9,6 +9,7 @@ import (
 	gopath "path"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"meridian/decide/placement"
@@ -236,4 +237,62 @@ func (g *Gateway) thinking(c *request.Request) thought.Markers {
 		return thought.Markers{}
 	}
 	return g.options.Thinking(c.Model)
+}
+
+// adminConnections is how many connections of operators there may be.
+const adminConnections = 64
+
+const (
+	// otherFiles are descriptors for anything but clients and legs: listeners,
+	// probes, cache events, the directory, records, whoever is told to leave.
+	otherFiles = 256
+	// otherConnections are for clients that ask for anything but tokens.
+	otherConnections = 64
+)
+
+// connectionLimit is how many clients' connections there may be where nothing
+// is said: twice as many as requests may be inside, for clients that keep theirs
+// between requests, as far as this process may open files beside those for the
+// two legs of each request that runs. Where it may open too few even for those,
+// clients get a quarter of them.
+func connectionLimit(o *Options, files uint64) int {
+	wanted := 2*(o.MaxRunning+max(o.MaxWaiting, 0)) + otherConnections
+	most := int(min(files, 1<<30))
+	return max(min(wanted, max(most-2*o.MaxRunning-otherFiles, most/4)), 1)
+}
+
+// openFiles is how many descriptors this process may have.
+func openFiles() uint64 {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 1024 // what systems give at least
+	}
+	return limit.Cur
+}
+
+// minAdminKey is how many bytes a key of the admin listener has at least: nobody
+// counts how often strangers guess.
+const minAdminKey = 16
+
+// checkAdmin refuses an admin listener that strangers could use: beyond loopback it
+// needs TLS and a key.
+func (o *Options) checkAdmin() error {
+	for _, key := range o.AdminKeys {
+		if len(key) < minAdminKey {
+			return fmt.Errorf("gateway: a key of the admin listener has %d bytes; at least %d, as `openssl rand -hex 16` makes", len(key), minAdminKey)
+		}
+	}
+	if o.Admin == "" {
+		return nil
+	}
+	loopback, err := isLoopback(o.Admin)
+	switch {
+	case err != nil || loopback:
+		return err
+	case o.TLS == nil || len(o.AdminKeys) == 0:
+		return fmt.Errorf("gateway: the admin listener %s is beyond loopback, where it needs TLS and a key: give gateway.tls_cert, gateway.tls_key and "+
+			"gateway.admin_key_file, or bind it to 127.0.0.1 and reach it through a tunnel", o.Admin)
+	}
+	o.adminTLS = o.TLS
+	return nil
 }

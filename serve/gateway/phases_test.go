@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
@@ -40,7 +41,7 @@ func TestPhasesOfEngines(t *testing.T) {
 	c := forPhases(t, nil)
 	got := c.post(openai.PathChat, body)
 	got.whole(t, "short", 3, 60)
-	if placement := got.header.Get(headerPlacement); !strings.Contains(placement, "decode=d0 (meant for thoughts)") {
+	if placement := got.header.Get(edge.HeaderPlacement); !strings.Contains(placement, "decode=d0 (meant for thoughts)") {
 		t.Errorf("placed %s", placement)
 	}
 	record := c.record(got)
@@ -49,7 +50,7 @@ func TestPhasesOfEngines(t *testing.T) {
 	}
 	c.decode[1].set(habits{})
 	silent := c.post(openai.PathChat, strings.Replace(body, `"seed"`, `"reasoning_effort":"none","seed"`, 1))
-	if placement := silent.header.Get(headerPlacement); !strings.Contains(placement, "decode=d1 (meant for answers)") {
+	if placement := silent.header.Get(edge.HeaderPlacement); !strings.Contains(placement, "decode=d1 (meant for answers)") {
 		t.Errorf("who does not think is placed %s", placement)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"meridian/internal/budget"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -29,7 +30,7 @@ var ProxyPaths = []string{
 type passed struct {
 	g     *Gateway
 	r     *http.Request
-	out   *client
+	out   *edge.Writer
 	body  budget.Held
 	model string
 }
@@ -44,16 +45,16 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	id := newTransfer().String()
 	w.Header().Set(headerRequest, id)
 	w.Header().Set(headerClientRequest, cmp.Or(clientID(r), id))
-	p := &passed{g: g, r: r, out: newClient(w, r, g.options.ClientTimeout), body: budget.Held{Budget: &g.admission.bodies}}
+	p := &passed{g: g, r: r, out: edge.NewWriter(w, r, g.options.ClientTimeout), body: g.admission.Body()}
 	defer p.body.Release()
 	fault := p.admit()
 	if fault == nil {
-		defer g.admission.leave()
+		defer g.admission.Leave()
 		fault = p.run(id)
 	}
 	g.count.passed[boolInt(fault != nil)].Add(1)
 	if fault != nil {
-		p.out.renew()
+		p.out.Renew()
 		fault.Write(w)
 	}
 }
@@ -63,7 +64,7 @@ func (p *passed) admit() *openai.Error {
 	if fault := p.take(); fault != nil {
 		return fault
 	}
-	return p.g.admission.enter(p.r.Context())
+	return p.g.admission.Enter(p.r.Context())
 }
 
 // take reads and checks the request, in one of the places for that.
@@ -71,12 +72,12 @@ func (p *passed) take() *openai.Error {
 	if fault := p.g.beginReading(); fault != nil {
 		return fault
 	}
-	defer p.g.admission.doneReading()
+	defer p.g.admission.DoneReading()
 	switch {
 	case p.r.Method == http.MethodGet && p.r.ContentLength != 0:
 		return openai.Invalid("", "a GET has no body; leave it out")
 	case p.r.Method == http.MethodPost:
-		if fault := p.g.readBody(&p.body, p.r, p.out); fault != nil {
+		if fault := p.g.admission.ReadBody(&p.body, p.r, p.out); fault != nil {
 			return fault
 		}
 		body, fault := openai.ParseBody(p.body.Data)
@@ -193,27 +194,27 @@ func (p *passed) unknown(c *call) *trouble {
 // relay brings the answer back, piece by piece. What breaks off in the middle
 // breaks off for the client, too.
 func (p *passed) relay(c *call) {
-	header := p.out.to.Header()
+	header := p.out.To.Header()
 	for _, name := range []string{"Content-Type", "Content-Length", "Cache-Control", "Retry-After"} {
 		if values := c.response.Header.Values(name); len(values) > 0 {
 			header[name] = values
 		}
 	}
-	p.out.to.WriteHeader(c.response.StatusCode)
+	p.out.To.WriteHeader(c.response.StatusCode)
 	streamed := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
 	piece := make([]byte, 32<<10)
 	for {
 		n, err := c.response.Body.Read(piece)
 		c.silence.Stop() // from here on it is the client's time
-		p.out.write(piece[:n])
+		p.out.Write(piece[:n])
 		if streamed && n > 0 {
-			p.out.flush()
+			p.out.Flush()
 		}
 		if err == io.EOF {
-			p.out.flush()
+			p.out.Flush()
 		}
-		p.out.rest()
-		if err == io.EOF || p.out.err != nil {
+		p.out.Rest()
+		if err == io.EOF || p.out.Err != nil {
 			return
 		}
 		if err != nil {

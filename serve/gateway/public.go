@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"crypto/subtle"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -15,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"meridian/internal/budget"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
@@ -25,14 +23,14 @@ func (g *Gateway) publicHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", g.alive)
 	mux.HandleFunc("GET /ready", g.ready)
-	mux.HandleFunc("GET "+openai.PathModels, g.keyed(g.models))
-	mux.HandleFunc("GET "+openai.PathModels+"/{model...}", g.keyed(g.model))
-	mux.HandleFunc("POST "+openai.PathCompletions, g.keyed(g.generate))
-	mux.HandleFunc("POST "+openai.PathChat, g.keyed(g.generate))
+	mux.HandleFunc("GET "+openai.PathModels, g.keys.Guard(g.models))
+	mux.HandleFunc("GET "+openai.PathModels+"/{model...}", g.keys.Guard(g.model))
+	mux.HandleFunc("POST "+openai.PathCompletions, g.keys.Guard(g.generate))
+	mux.HandleFunc("POST "+openai.PathChat, g.keys.Guard(g.generate))
 	mux.HandleFunc("GET /ping", g.alive)
 	mux.HandleFunc("POST /ping", g.alive)
 	for _, path := range g.options.ProxyPaths {
-		mux.HandleFunc(path, g.keyed(g.pass))
+		mux.HandleFunc(path, g.keys.Guard(g.pass))
 	}
 	for _, path := range []string{openai.PathCompletions, openai.PathChat} {
 		mux.HandleFunc(path, openai.OnlyBy(http.MethodPost))
@@ -41,7 +39,7 @@ func (g *Gateway) publicHandler() http.Handler {
 		mux.HandleFunc(path, openai.OnlyBy(http.MethodGet))
 	}
 	mux.HandleFunc("/", unknownEndpoint(g.options.ProxyPaths))
-	return withinTime(g.options.BodyTimeout, mux)
+	return edge.WithinTime(g.options.BodyTimeout, mux)
 }
 
 // endpoints are what there is, for those who look for something else.
@@ -58,59 +56,27 @@ func unknownEndpoint(passed []string) http.HandlerFunc {
 	}
 }
 
-// keyed lets in who has an API key, where keys are asked for. Every key is
-// compared, in a time that tells nothing of it.
-func (g *Gateway) keyed(handle http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		keys := *g.keys.Load()
-		given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		sent := sha256.Sum256([]byte(given))
-		match := 0
-		for i := range keys {
-			match |= subtle.ConstantTimeCompare(sent[:], keys[i][:])
-		}
-		if len(keys) > 0 && (!isBearer || match == 0) {
-			fault := openai.Invalid("", "an API key is needed: send it as the header Authorization: Bearer KEY")
-			fault.Type, fault.Status = openai.TypeAuth, http.StatusUnauthorized
-			fault.WithCode(openai.CodeInvalidKey).Write(w)
-			return
-		}
-		handle(w, r)
-	}
-}
-
-// digest stands for an API key.
-type digest [sha256.Size]byte
-
-func digests(keys []string) *[]digest {
-	var all []digest
-	for _, key := range keys {
-		all = append(all, sha256.Sum256([]byte(key)))
-	}
-	return &all
-}
-
 // SetAPIKeys replaces the keys that let clients in. A door with keys is not
 // opened to everybody, nor the other way round: that takes a restart.
 func (g *Gateway) SetAPIKeys(keys []string) error {
-	if hadKeys := len(*g.keys.Load()) > 0; hadKeys != (len(keys) > 0) || slices.Contains(keys, "") {
+	if hadKeys := g.keys.Any(); hadKeys != (len(keys) > 0) || slices.Contains(keys, "") {
 		return errors.New("gateway: whether API keys are asked for stays as it was at the start, and none is empty")
 	}
-	g.keys.Store(digests(keys))
+	g.keys.Replace(keys)
 	return nil
 }
 
 func (g *Gateway) alive(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+	edge.WriteJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }
 
 // ready: at least one model can be served.
 func (g *Gateway) ready(w http.ResponseWriter, _ *http.Request) {
 	if why := g.unready(); why != "" {
-		writeJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "not ready", "reason": why})
+		edge.WriteJSON(w, http.StatusServiceUnavailable, map[string]string{"status": "not ready", "reason": why})
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"status": "ready"})
+	edge.WriteJSON(w, http.StatusOK, map[string]string{"status": "ready"})
 }
 
 func (g *Gateway) unready() string {
@@ -125,16 +91,6 @@ func (g *Gateway) unready() string {
 	return ""
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		status, data = http.StatusInternalServerError, []byte(`{"error":"`+err.Error()+`"}`)
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(data, '\n')) // whoever asked may have gone
-}
-
 func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 	list := struct {
 		Object string            `json:"object"`
@@ -143,7 +99,7 @@ func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 	for _, name := range g.roster.Models() {
 		list.Data = append(list.Data, g.modelNamed(name))
 	}
-	writeJSON(w, http.StatusOK, list)
+	edge.WriteJSON(w, http.StatusOK, list)
 }
 
 // modelNamed is a model as its engine shows it. It always has a root, by which
@@ -171,7 +127,7 @@ func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 		openai.UnknownModel(name, served).Write(w)
 		return
 	}
-	writeJSON(w, http.StatusOK, g.modelNamed(name))
+	edge.WriteJSON(w, http.StatusOK, g.modelNamed(name))
 }
 
 // generate serves a request for tokens.
@@ -185,8 +141,8 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	record.Trace = trace.record
 	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
-		g: g, ctx: r.Context(), out: newClient(w, r, g.options.ClientTimeout), rec: record,
-		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, trace: trace, body: budget.Held{Budget: &g.admission.bodies},
+		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), rec: record,
+		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, trace: trace, body: g.admission.Body(),
 	}
 	defer g.complete(x)
 	defer x.body.Release()
@@ -197,7 +153,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 		x.fail(fault)
 		return
 	}
-	defer g.admission.leave()
+	defer g.admission.Leave()
 	defer g.running.add(x)()
 	x.run()
 }
@@ -207,7 +163,7 @@ func (x *exchange) admit(r *http.Request) *openai.Error {
 	if fault := x.take(r); fault != nil {
 		return fault
 	}
-	if fault := x.g.admission.enter(x.ctx); fault != nil {
+	if fault := x.g.admission.Enter(x.ctx); fault != nil {
 		return fault
 	}
 	x.watch.admitted = time.Now()
@@ -220,8 +176,8 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	if fault := g.beginReading(); fault != nil {
 		return fault
 	}
-	defer g.admission.doneReading()
-	fault := g.readBody(&x.body, r, x.out)
+	defer g.admission.DoneReading()
+	fault := g.admission.ReadBody(&x.body, r, x.out)
 	if fault != nil {
 		return fault
 	}
@@ -249,7 +205,7 @@ func (g *Gateway) beginReading() *openai.Error {
 		fault.RetryAfter = time.Second
 		return fault
 	}
-	return g.admission.read()
+	return g.admission.Read()
 }
 
 // resolve finds out which model is meant. A model that was served and is not

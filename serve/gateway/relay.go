@@ -65,7 +65,7 @@ func (r *relay) run() (*openai.Report, *trouble) {
 			r.flush()
 			return r.report, nil
 		}
-		if r.x.out.err != nil || r.x.ctx.Err() != nil {
+		if r.x.out.Err != nil || r.x.ctx.Err() != nil {
 			return r.report, r.clientGone()
 		}
 	}
@@ -119,7 +119,7 @@ func (r *relay) finish() {
 func (r *relay) flush() {
 	if len(r.ready) > 0 {
 		r.call.silence.Stop() // from here on it is the client's time
-		r.x.out.events(r.ready, r.x.rec)
+		r.x.out.Events(r.ready, r.x.rec)
 		r.ready = r.ready[:0]
 		r.call.alive(r.x.g.options.StallTimeout)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/openai"
 )
 
@@ -83,8 +84,8 @@ func TestPrefillGeneratesUntilDecodeHasRoom(t *testing.T) {
 			if m := record.Moves[0]; m.Why != "room" || m.From != "p0" || m.To != "d0" || m.KV != openai.KVHandoff || m.GapMs <= 0 {
 				t.Errorf("%+v", m)
 			}
-			if !strings.Contains(got.header.Get(headerPlacement), "decode=p0 (decode engines are full)") {
-				t.Errorf("placed: %s", got.header.Get(headerPlacement))
+			if !strings.Contains(got.header.Get(edge.HeaderPlacement), "decode=p0 (decode engines are full)") {
+				t.Errorf("placed: %s", got.header.Get(edge.HeaderPlacement))
 			}
 			if n := c.Metrics().Moves["room"]["moved"]; n != 1 {
 				t.Errorf("%d are counted", n)

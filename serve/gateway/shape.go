@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
@@ -70,5 +71,5 @@ func (g *Gateway) debugRecords(w http.ResponseWriter, r *http.Request) {
 		answer.Oldest = running[0].Began
 	}
 	answer.Records, answer.First, answer.Next = g.ledger.Since(after, recordsShown)
-	writeJSON(w, http.StatusOK, answer)
+	edge.WriteJSON(w, http.StatusOK, answer)
 }

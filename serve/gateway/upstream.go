@@ -29,9 +29,6 @@ const (
 	// headerClientRequest is the client's own name for its request, which it gets
 	// back; engines, for whom it must be unique, get ours.
 	headerClientRequest = "X-Request-Id"
-	headerPlacement     = "X-Meridian-Placement"
-	// headerForcedEnd is why a thought was ended.
-	headerForcedEnd = "X-Meridian-Forced-End"
 )
 
 // engineIdle is how long a connection to an engine is kept without a request. It is

@@ -170,7 +170,8 @@ func (w *warmer) run() {
 
 // round looks at the engines once, and tells whether that must be done again.
 func (w *warmer) round(now time.Time) bool {
-	crowded := w.g.admission.waiting.Load() > 0
+	_, waiting, _ := w.g.admission.Counts()
+	crowded := waiting > 0
 	engines := w.g.roster.All()
 	w.mu.Lock()
 	defer w.mu.Unlock()

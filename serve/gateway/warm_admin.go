@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/internal/budget"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
@@ -34,18 +35,18 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		openai.Overloaded(time.Second, "%d prompts are being computed ahead, which is the limit; send the next when one has ended", MaxWarmCalls).Write(w)
 		return
 	}
-	body := budget.Held{Budget: &g.admission.bodies}
+	body := g.admission.Body()
 	defer body.Release()
-	out := newClient(w, r, g.options.ClientTimeout)
+	out := edge.NewWriter(w, r, g.options.ClientTimeout)
 	c, fault := g.takePrompt(&body, r, out)
 	if fault == nil {
-		fault = g.admission.enter(r.Context())
+		fault = g.admission.Enter(r.Context())
 	}
 	if fault != nil {
 		fault.Write(w)
 		return
 	}
-	defer g.admission.leave()
+	defer g.admission.Leave()
 	e, fault := g.roster.WarmTarget(c.Model, r.URL.Query().Get("engine"), r.URL.Query().Get("agent"))
 	if fault != nil {
 		fault.Write(w)
@@ -55,7 +56,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer g.roster.Computes(e, c)()
 	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.Endpoint, body: c.Body.With(promptOnly(c.IsChat())...)})
-	out.renew() // it may have taken longer than an answer usually may
+	out.Renew() // it may have taken longer than an answer usually may
 	if trouble != nil && trouble.withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		trouble.fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.Name(), g.options.PrefillTimeout)
 		trouble.fault.Status = http.StatusGatewayTimeout
@@ -65,7 +66,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	g.roster.ComputedAhead(e, c.Prefix, time.Now())
-	writeJSON(w, http.StatusOK, computed)
+	edge.WriteJSON(w, http.StatusOK, computed)
 }
 
 // notJSONKind refuses what is not sent as JSON: a page in a browser can send a form here, but
@@ -80,12 +81,12 @@ func notJSONKind(r *http.Request) *openai.Error {
 }
 
 // takePrompt reads a request of one prompt, with all that is checked of clients'.
-func (g *Gateway) takePrompt(body *budget.Held, r *http.Request, out *client) (*request.Request, *openai.Error) {
+func (g *Gateway) takePrompt(body *budget.Held, r *http.Request, out *edge.Writer) (*request.Request, *openai.Error) {
 	if fault := g.beginReading(); fault != nil {
 		return nil, fault
 	}
-	defer g.admission.doneReading()
-	if fault := g.readBody(body, r, out); fault != nil {
+	defer g.admission.DoneReading()
+	if fault := g.admission.ReadBody(body, r, out); fault != nil {
 		return nil, fault
 	}
 	endpoint := openai.PathCompletions

@@ -1,4 +1,6 @@
-package gateway
+// Package edge is where users and operators come in: it bounds connections, requests and bodies,
+// asks for keys, and writes answers that must be taken in time.
+package edge
 
 import (
 	"container/list"
@@ -12,16 +14,15 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"meridian/serve/openai"
 )
 
-// listener is one HTTP server. It lets so many connections in at a time; where
+// Listener is one HTTP server. It lets so many connections in at a time; where
 // all are taken, the one that has sent no request for the longest time makes
 // room, and else the newcomer is told to come back.
-type listener struct {
+type Listener struct {
 	socket net.Listener
 	server *http.Server
 	served chan error
@@ -47,47 +48,46 @@ type idleConn struct {
 // Bounds on what a stranger can take of the gateway before it is known what it
 // wants.
 const (
-	headerTimeout  = 10 * time.Second
+	HeaderTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
 	writeTimeout   = time.Minute // handlers of requests set a time of their own, piece by piece
 	maxHeaderBytes = 64 << 10
 	maxStreams     = 128 // requests at a time of one HTTP/2 connection
 	// sendBuffer is what the kernel keeps for a client that does not read.
 	sendBuffer = 256 << 10
-
-	adminConnections = 64
 )
 
-// address is where and how to listen.
-type address struct {
-	host        string      // host:port
-	tls         *tls.Config // nil for none
-	connections int         // at a time
+// Address is where and how to listen.
+type Address struct {
+	Host        string      // host:port
+	TLS         *tls.Config // nil for none
+	Connections int         // at a time
 }
 
-func (g *Gateway) listen(ctx context.Context, at address, handler http.Handler) (*listener, error) {
-	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.host)
+// Listen serves who comes in at an address. Requests end with life, whatever they are doing.
+func Listen(ctx context.Context, at Address, handler http.Handler, life context.Context, logger *slog.Logger) (*Listener, error) {
+	socket, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.Host)
 	if err != nil {
-		return nil, fmt.Errorf("gateway: cannot listen on %s: %w", at.host, err)
+		return nil, fmt.Errorf("gateway: cannot listen on %s: %w", at.Host, err)
 	}
-	l := &listener{
-		socket: socket, served: make(chan error, 1), most: at.connections, hasTLS: at.tls != nil,
+	l := &Listener{
+		socket: socket, served: make(chan error, 1), most: at.Connections, hasTLS: at.TLS != nil,
 		leaving: make(chan struct{}, maxLeaving), open: make(map[net.Conn]*list.Element),
 	}
 	l.server = &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: headerTimeout,
+		ReadHeaderTimeout: HeaderTimeout,
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
-		BaseContext:       func(net.Listener) context.Context { return g.life },
-		ErrorLog:          slog.NewLogLogger(g.options.Logger.Handler(), slog.LevelDebug),
+		BaseContext:       func(net.Listener) context.Context { return life },
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 		ConnState:         l.follow,
 	}
 	serve := func() error { return l.server.Serve(turnstile{socket, l}) }
-	if at.tls != nil {
-		l.server.TLSConfig = at.tls.Clone()
+	if at.TLS != nil {
+		l.server.TLSConfig = at.TLS.Clone()
 		serve = func() error { return l.server.ServeTLS(turnstile{socket, l}, "", "") }
 	}
 	go func() { l.served <- serve() }()
@@ -97,7 +97,7 @@ func (g *Gateway) listen(ctx context.Context, at address, handler http.Handler) 
 // turnstile is a listener's socket as its server sees it.
 type turnstile struct {
 	net.Listener
-	l *listener
+	l *Listener
 }
 
 func (t turnstile) Accept() (net.Conn, error) {
@@ -118,7 +118,7 @@ func (t turnstile) Accept() (net.Conn, error) {
 
 // hasRoom is true where one more connection may come in. The server calls follow
 // for it before it accepts the next.
-func (l *listener) hasRoom() bool {
+func (l *Listener) hasRoom() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.open) < l.most {
@@ -142,7 +142,7 @@ func (l *listener) hasRoom() bool {
 }
 
 // follow takes in what becomes of a connection.
-func (l *listener) follow(conn net.Conn, state http.ConnState) {
+func (l *Listener) follow(conn net.Conn, state http.ConnState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch state {
@@ -164,15 +164,31 @@ func (l *listener) follow(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// connections is how many there are.
-func (l *listener) connections() int {
+// Addr is where it listens.
+func (l *Listener) Addr() string { return l.socket.Addr().String() }
+
+// Secure tells whether it speaks TLS.
+func (l *Listener) Secure() bool { return l.hasTLS }
+
+// TurnedAway is how many connections found no room.
+func (l *Listener) TurnedAway() uint64 { return l.refused.Load() }
+
+// Idling is how many connections have sent no request.
+func (l *Listener) Idling() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.idle.Len()
+}
+
+// Connections is how many there are.
+func (l *Listener) Connections() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.open)
 }
 
 // forget is called with mu.
-func (l *listener) forget(conn net.Conn) {
+func (l *Listener) forget(conn net.Conn) {
 	if at := l.open[conn]; at != nil {
 		l.idle.Remove(at)
 	}
@@ -192,7 +208,7 @@ const (
 
 // refuse tells a connection that there is no room, and closes it. With TLS it
 // takes a handshake to say anything, so nothing is said.
-func (l *listener) refuse(conn net.Conn) {
+func (l *Listener) refuse(conn net.Conn) {
 	l.refused.Add(1)
 	select {
 	case l.leaving <- struct{}{}:
@@ -222,8 +238,8 @@ var noRoom = func() string {
 	return fmt.Sprintf("HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }()
 
-// drain stops accepting and waits for what runs, until ctx ends.
-func (l *listener) drain(ctx context.Context) error {
+// Drain stops accepting and waits for what runs, until ctx ends.
+func (l *Listener) Drain(ctx context.Context) error {
 	err := l.server.Shutdown(ctx)
 	if ctx.Err() != nil {
 		return nil // what still runs is ended next
@@ -231,8 +247,8 @@ func (l *listener) drain(ctx context.Context) error {
 	return err
 }
 
-// close ends what runs, and waits for it.
-func (l *listener) close() error {
+// Close ends what runs, and waits for it.
+func (l *Listener) Close() error {
 	err := l.server.Close()
 	if served := <-l.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
@@ -241,38 +257,10 @@ func (l *listener) close() error {
 	return err
 }
 
-const (
-	// otherFiles are descriptors for anything but clients and legs: listeners,
-	// probes, cache events, the directory, records, whoever is told to leave.
-	otherFiles = 256
-	// otherConnections are for clients that ask for anything but tokens.
-	otherConnections = 64
-)
-
-// connectionLimit is how many clients' connections there may be where nothing
-// is said: twice as many as requests may be inside, for clients that keep theirs
-// between requests, as far as this process may open files beside those for the
-// two legs of each request that runs. Where it may open too few even for those,
-// clients get a quarter of them.
-func connectionLimit(o *Options, files uint64) int {
-	wanted := 2*(o.MaxRunning+max(o.MaxWaiting, 0)) + otherConnections
-	most := int(min(files, 1<<30))
-	return max(min(wanted, max(most-2*o.MaxRunning-otherFiles, most/4)), 1)
-}
-
-// openFiles is how many descriptors this process may have.
-func openFiles() uint64 {
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
-		return 1024 // what systems give at least
-	}
-	return limit.Cur
-}
-
-// withinTime gives every request a time for its body, also where the handler
+// WithinTime gives every request a time for its body, also where the handler
 // does not read it: the server does so before it answers. Handlers that do may
 // give a time of their own.
-func withinTime(timeout time.Duration, next http.Handler) http.Handler {
+func WithinTime(timeout time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) // a recorder in a test has none

@@ -1,4 +1,4 @@
-package gateway
+package edge
 
 import (
 	"errors"
@@ -9,21 +9,20 @@ import (
 	"meridian/serve/openai"
 )
 
-// readBody reads what a client sends, within its time and size. Whatever it
+// ReadBody reads what a client sends, within its time and size. Whatever it
 // returns, body.release gives back what was held.
-func (g *Gateway) readBody(body *budget.Held, r *http.Request, out *client) *openai.Error {
-	_ = out.control.SetReadDeadline(time.Now().Add(g.options.BodyTimeout)) // a recorder in a test has none
-	most := g.options.MaxBodyBytes
-	if err := body.Fill(http.MaxBytesReader(out.to, r.Body, most), r.ContentLength, most); err != nil {
-		return g.unreadable(err)
+func (a *Admission) ReadBody(body *budget.Held, r *http.Request, out *Writer) *openai.Error {
+	_ = out.control.SetReadDeadline(time.Now().Add(a.bodyTime)) // a recorder in a test has none
+	if err := body.Fill(http.MaxBytesReader(out.To, r.Body, a.most), r.ContentLength, a.most); err != nil {
+		return a.unreadable(err)
 	}
 	_ = out.control.SetReadDeadline(time.Time{}) // from here on only its going away is of interest
 	return nil
 }
 
-func (g *Gateway) unreadable(err error) *openai.Error {
+func (a *Admission) unreadable(err error) *openai.Error {
 	if errors.Is(err, budget.ErrSpent) {
-		return openai.Overloaded(time.Second, "the gateway is full: requests of %d bytes are inside", g.admission.bodies.Limit)
+		return openai.Overloaded(time.Second, "the gateway is full: requests of %d bytes are inside", a.bodies.Limit)
 	}
 	fault := openai.Invalid("", "the body could not be read: %v", err)
 	fault.Status = http.StatusRequestTimeout
