@@ -6,6 +6,7 @@ import (
 
 	"meridian/kv"
 	"meridian/member/trust"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -42,7 +43,7 @@ func FuzzClientRequest(f *testing.F) {
 		to := &roster.About{ID: "e0", Kind: openai.KindMeridian, MaxContext: 4096}
 		legs := [][]byte{
 			l.prefill(kv.ID{1}, trust.Trace{}, to, false),
-			l.decode(decodeLeg{transfer: kv.ID{1}, params: json.RawMessage(`{"do_remote_prefill":true}`), tells: true, mode: resumeExact, sofar: []uint32{1}}, to),
+			l.decode(decodeLeg{transfer: kv.ID{1}, params: json.RawMessage(`{"do_remote_prefill":true}`), tells: true, mode: lifecycle.ResumeExact, sofar: []uint32{1}}, to),
 		}
 		if greedy, left := l.greedy(decodeLeg{prompt: []uint32{1}, sofar: []uint32{2}}, to); left {
 			legs = append(legs, greedy)

@@ -7,6 +7,7 @@ import (
 
 	"meridian/kv"
 	"meridian/member/trust"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -56,7 +57,7 @@ func TestLegs(t *testing.T) {
 		t.Errorf("a word for an engine of unknown name, which its agent would refuse: %s", body)
 	}
 	var resumed map[string]any
-	leg := decodeLeg{mode: resumeExact, tells: true, sofar: []uint32{4, 5}}
+	leg := decodeLeg{mode: lifecycle.ResumeExact, tells: true, sofar: []uint32{4, 5}}
 	if err := json.Unmarshal(l.decode(leg, &roster.About{ID: "d0", Kind: openai.KindMeridian}), &resumed); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"meridian/internal/budget"
 	"meridian/internal/clip"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -25,7 +26,7 @@ type answer struct {
 	// sofar are the tokens that the client has and that another engine can go on
 	// after, beyond what it has after them.
 	sofar  []uint32
-	beyond overlap
+	beyond lifecycle.Overlap
 	tokens int
 	// thought are those of them that came as such.
 	thought int
@@ -38,29 +39,29 @@ type answer struct {
 	id, created json.RawMessage
 }
 
-func notJSON(e *roster.Engine) *trouble {
-	return &trouble{kind: lost, reached: true, engine: e.Key, fault: openai.Unavailable("engine %s answered with what is no JSON object", e.Name())}
+func notJSON(e *roster.Engine) *lifecycle.Trouble {
+	return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: e.Key, Fault: openai.Unavailable("engine %s answered with what is no JSON object", e.Name())}
 }
 
 // decoded is a decode leg from what was asked to how it ended.
 type decoded struct {
-	step
+	lifecycle.Step
 	by      *roster.Engine
 	leg     decodeLeg
 	record  ledger.Leg
 	took    time.Duration
 	report  *openai.Report
-	trouble *trouble
+	trouble *lifecycle.Trouble
 }
 
 // decode sends a decode leg and brings its answer to the client.
-func (x *exchange) decode(s step) step {
-	e := x.g.roster.Get(s.engine)
+func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
+	e := x.g.roster.Get(s.Engine)
 	if e == nil {
-		return x.flow.decodeFailed(trouble{kind: lost, engine: s.engine, fault: openai.Unavailable("the engine is gone")})
+		return x.flow.DecodeFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: s.Engine, Fault: openai.Unavailable("the engine is gone")})
 	}
 	about := e.About.Load()
-	d := decoded{step: s, by: e}
+	d := decoded{Step: s, by: e}
 	if instead := x.askDecode(&d, about); instead != nil {
 		return *instead
 	}
@@ -76,59 +77,59 @@ func (x *exchange) decode(s step) step {
 
 // askDecode says what a decode leg asks for. It returns what to do instead, where the leg
 // needs a ticket and there is none.
-func (x *exchange) askDecode(d *decoded, about *roster.About) *step {
-	d.leg = decodeLeg{traced: x.trace.leg(), mode: d.resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
+func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
+	d.leg = decodeLeg{traced: x.trace.leg(), mode: d.Resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
 	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.ID, Span: spanOf(d.leg.traced)}
-	if run := x.promised; run != nil && d.ticket && d.by.Home.Load() == nil {
+	if run := x.promised; run != nil && d.Ticket && d.by.Home.Load() == nil {
 		x.promised = nil
-		if next := x.endPrefill(run); !next.ticket {
+		if next := x.endPrefill(run); !next.Ticket {
 			return &next // it takes no promises, and there is no ticket
 		}
 	}
-	if d.ticket {
+	if d.Ticket {
 		d.leg.transfer, d.leg.params, d.leg.promised = x.transfer, x.params, x.promised
 		d.record.Transfer = x.transfer.String()
-	} else if x.dropPromised(otherLegFailed); !x.flow.ticket { // else it is kept until this engine has begun
+	} else if x.dropPromised(otherLegFailed); !x.flow.Ticket { // else it is kept until this engine has begun
 		x.giveBack()
 		x.params = nil
 	}
 	switch {
-	case d.moved:
+	case d.Moved:
 		d.record.Kind = ledger.MoveLeg
 		x.movesTo(about)
-	case d.resume != resumeNever:
+	case d.Resume != lifecycle.ResumeNever:
 		d.record.Kind = ledger.ResumeLeg
 	}
-	if !x.flow.begun {
+	if !x.flow.Begun {
 		mode, _ := x.mode(about)
-		x.answer = answer{kind: about.Kind, tells: mode != resumeNever}
+		x.answer = answer{kind: about.Kind, tells: mode != lifecycle.ResumeNever}
 	}
 	d.leg.tells = x.answer.tells
 	return nil
 }
 
 // endDecode takes in how a decode leg ended.
-func (x *exchange) endDecode(d *decoded) step {
-	full := d.trouble != nil && d.trouble.kind == busy
+func (x *exchange) endDecode(d *decoded) lifecycle.Step {
+	full := d.trouble != nil && d.trouble.Kind == lifecycle.Busy
 	if full {
-		x.g.roster.Refused(d.by, d.trouble.fault.RetryAfter)
+		x.g.roster.Refused(d.by, d.trouble.Fault.RetryAfter)
 	}
-	if d.ticket && (d.trouble == nil || d.trouble.reached && d.trouble.kind != refused) {
+	if d.Ticket && (d.trouble == nil || d.trouble.Reached && d.trouble.Kind != lifecycle.Refused) {
 		x.taken = true
 	}
-	x.judge(d.by, &d.record, d.ticket, d.report)
+	x.judge(d.by, &d.record, d.Ticket, d.report)
 	switch {
 	case full: // it is still on its way
-	case d.moved:
+	case d.Moved:
 		x.landed(d.report)
-	case d.resume != resumeNever:
+	case d.Resume != lifecycle.ResumeNever:
 		x.rec.Resumed++
 	}
-	if d.trouble != nil && d.leg.promised.failed() && x.ctx.Err() == nil && !x.flow.begun {
+	if d.trouble != nil && d.leg.promised.failed() && x.ctx.Err() == nil && !x.flow.Begun {
 		x.promised = nil
 		x.g.count.broken.Add(1)
 		next := x.endPrefill(d.leg.promised)
-		d.trouble.giveUp(otherLegFailed)
+		d.trouble.GiveUp(otherLegFailed)
 		x.note(d.record, x.asked, d.took, d.trouble)
 		return next
 	}
@@ -141,42 +142,42 @@ func (x *exchange) endDecode(d *decoded) step {
 	}
 	d.by.Served.Add(1)
 	x.kept = x.kept || d.by.Shares()
-	if had, told := d.by.Spared(d.report, &x.answer.usage); !d.ticket && d.resume == resumeNever {
+	if had, told := d.by.Spared(d.report, &x.answer.usage); !d.Ticket && d.Resume == lifecycle.ResumeNever {
 		x.looked(d.by, d.report, had, told)
 	}
-	if d.resume != resumeNever && !d.moved {
+	if d.Resume != lifecycle.ResumeNever && !d.Moved {
 		x.g.count.resumed.Add(1)
 	}
 	if x.left != nil {
 		return x.goElsewhere(d.by)
 	}
-	return x.flow.finished()
+	return x.flow.Finished()
 }
 
 // afterFailure is what to do after a decode leg that failed.
-func (x *exchange) afterFailure(d *decoded) step {
+func (x *exchange) afterFailure(d *decoded) lifecycle.Step {
 	x.g.roster.Hurry()
-	next := x.flow.decodeFailed(*d.trouble)
-	if d.ticket {
+	next := x.flow.DecodeFailed(*d.trouble)
+	if d.Ticket {
 		x.countFallBack(next)
 	}
-	if !x.flow.ticket {
+	if !x.flow.Ticket {
 		x.dropPromised(otherLegFailed)
 	}
 	return next
 }
 
 // mode is how a stream of this request could go on elsewhere.
-func (x *exchange) mode(about *roster.About) (resumeMode, string) {
+func (x *exchange) mode(about *roster.About) (lifecycle.ResumeMode, string) {
 	if x.g.options.NoResume {
-		return resumeNever, "going on with another engine is turned off"
+		return lifecycle.ResumeNever, "going on with another engine is turned off"
 	}
-	return resumable(x.request, about.Kind, about.MaxContext)
+	return lifecycle.Resumable(x.request, about.Kind, about.MaxContext)
 }
 
-func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg) (*openai.Report, *trouble) {
+func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg) (*openai.Report, *lifecycle.Trouble) {
 	path, body := x.request.Endpoint, []byte(nil)
-	if d.mode == resumeGreedy {
+	if d.mode == lifecycle.ResumeGreedy {
 		var left bool
 		if body, left = x.legs.greedy(d, about); !left {
 			return nil, x.endGreedy()
@@ -201,8 +202,8 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg)
 			x.landing(time.Now())
 			x.roomUntil = time.Time{}
 			x.taken = x.taken || d.params != nil  // also where the client leaves in the middle
-			if d.params == nil && x.flow.ticket { // it went back to the engine whose ticket it is
-				x.flow.ticket = false
+			if d.params == nil && x.flow.Ticket { // it went back to the engine whose ticket it is
+				x.flow.Ticket = false
 				x.giveBack()
 				x.params = nil
 			}
@@ -233,9 +234,9 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg)
 	defer c.close()
 	isStream := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
 	if x.request.Stream && isStream {
-		r := relay{x: x, call: c, greedy: d.mode == resumeGreedy, resumed: x.flow.begun, arrived: arrived}
+		r := relay{x: x, call: c, greedy: d.mode == lifecycle.ResumeGreedy, resumed: x.flow.Begun, arrived: arrived}
 		if r.greedy {
-			r.again = x.answer.beyond.clone()
+			r.again = x.answer.beyond.Clone()
 		}
 		return r.run()
 	}
@@ -243,7 +244,7 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg)
 }
 
 // endGreedy: the answer was complete but for its end.
-func (x *exchange) endGreedy() *trouble {
+func (x *exchange) endGreedy() *lifecycle.Trouble {
 	x.answer.finish = openai.FinishLength
 	finish := openai.FinishLength
 	end := openai.AppendEvent(nil, x.ownChunk([]openai.CompletionChoice{{FinishReason: &finish}}, nil))
@@ -254,7 +255,7 @@ func (x *exchange) endGreedy() *trouble {
 
 // wholeAnswer passes on an answer that is no stream. Nothing of it has been
 // sent before all of it is here, so that a loss can be mended.
-func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *trouble) {
+func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *lifecycle.Trouble) {
 	whole := budget.Held{Budget: &x.g.answers}
 	defer whole.Release()
 	if trouble := c.readWhole(&whole, x.g.options.MaxResponseBytes); trouble != nil {
@@ -273,7 +274,7 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	}
 	data = x.splitWhole(c.engine, &chunk)
 	now := time.Now()
-	x.watch.take(now, sample{answered: true, visible: true})
+	x.watch.Take(now, lifecycle.Sample{Answered: true, Visible: true})
 	x.answer.note(&chunk)
 	x.said.add(&chunk, false)
 	report := openai.ParseReport(chunk.Report)
@@ -288,19 +289,19 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *t
 	if len(chunk.PromptTokens) > 0 {
 		x.learn(chunk.PromptTokens)
 	}
-	x.out.Whole(data, x.rec, x.watch.latency(now))
+	x.out.Whole(data, x.rec, x.watch.Latency(now))
 	return report, nil
 }
 
 // readWhole reads an answer that is no stream. Clients can ask for large ones, so
 // they share their memory, as requests do.
-func (c *call) readWhole(whole *budget.Held, most int64) *trouble {
+func (c *call) readWhole(whole *budget.Held, most int64) *lifecycle.Trouble {
 	err := whole.Fill(io.LimitReader(c.response.Body, most+1), c.response.ContentLength, most+1)
 	switch {
 	case errors.Is(err, budget.ErrSpent):
 		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.Budget.Limit).WithCode(openai.CodeOverloaded)
-		fault.RetryAfter = retryAfter
-		return &trouble{kind: refused, reached: true, answered: true, engine: c.engine.Key, fault: fault}
+		fault.RetryAfter = lifecycle.RetryAfter
+		return &lifecycle.Trouble{Kind: lifecycle.Refused, Reached: true, Answered: true, Engine: c.engine.Key, Fault: fault}
 	case err == nil && int64(len(whole.Data)) > most:
 		err = fmt.Errorf("its answer has more than %d bytes", most)
 	}
@@ -335,14 +336,6 @@ func (a *answer) note(c *openai.Chunk) {
 		}
 		a.told = a.told || c.Choices == 0
 	}
-}
-
-// report takes in what the engine knows better.
-func (s *stopwatch) report(r *openai.Report) {
-	if s.prefill == 0 {
-		s.prefill = openai.Milliseconds(r.PrefillMs)
-	}
-	s.handoff = openai.Milliseconds(r.HandoffMs)
 }
 
 // noteFound takes in that a prefix of the prompt was found, and how long it is.

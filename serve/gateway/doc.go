@@ -5,16 +5,8 @@
 //	  ▲       (connections) (reading, waiting, running)                     ▼
 //	  └──── relay ◄──────────────────────────────────────────────────── decode leg
 //
-// The life of one request is a machine without I/O, flow.go; everything else
-// feeds it or does what it says:
-//
-//	place ─► prefill ─► decode ──────────────► end
-//	  ▲  ╲      │ lost, busy: another prefill engine, else none
-//	  │   ╲─────┼─► decode
-//	  │         │ lost before the first token: from the start, elsewhere
-//	  ├─────────┘
-//	  └── lost after it: goes on elsewhere with the tokens so far, where that is
-//	      exact, else the client is told
+// What becomes of a request is a machine without I/O, lifecycle.Route; everything else
+// feeds it or does what it says.
 //
 // Engines are found in the directory or listed; the roster knows who is there
 // and how busy, with the gateway's own counts, and what they hold, where they say

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -123,7 +124,7 @@ func TestGreedyLimits(t *testing.T) {
 		}
 	}
 	a := parsedRequest(t, openai.PathCompletions, `{"prompt":"x","max_tokens":null,"temperature":0,"stream":true}`)
-	if mode, why := resumable(a, openai.KindVLLM, 0); mode != resumeNever || !strings.Contains(why, "how long its context is") {
+	if mode, why := lifecycle.Resumable(a, openai.KindVLLM, 0); mode != lifecycle.ResumeNever || !strings.Contains(why, "how long its context is") {
 		t.Errorf("without a limit and a context: %v, %q", mode, why)
 	}
 }

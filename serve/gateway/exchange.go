@@ -13,6 +13,7 @@ import (
 	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -27,8 +28,8 @@ type exchange struct {
 	body    budget.Held
 	request *request.Request
 	legs    legs
-	flow    flow
-	watch   stopwatch
+	flow    lifecycle.Route
+	watch   lifecycle.Stopwatch
 	rec     *ledger.Record
 
 	trace    tracing
@@ -61,30 +62,30 @@ func (x *exchange) run() {
 		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
 	x.said = x.g.warmer.gather(x.request)
-	next := x.flow.start()
+	next := x.flow.Start()
 	for {
 		// Who has the whole answer may go: that is no abandoning.
-		if why := x.abandoned(); why != "" && next.do != doEnd {
+		if why := x.abandoned(); why != "" && next.Do != lifecycle.DoEnd {
 			x.end(ledger.Cancelled, why)
 			return
 		}
-		switch next.do {
-		case doPlace, doPlaceDecode:
-			next = x.place(next.do == doPlaceDecode)
-		case doOffer:
-			next = x.offer(next.engine)
-		case doMove:
+		switch next.Do {
+		case lifecycle.DoPlace, lifecycle.DoPlaceDecode:
+			next = x.place(next.Do == lifecycle.DoPlaceDecode)
+		case lifecycle.DoOffer:
+			next = x.offer(next.Engine)
+		case lifecycle.DoMove:
 			next = x.placeMove()
-		case doPlacePrefix:
-			next = x.placePrefill(next.engine)
-		case doPrefill:
-			next = x.prefill(next.engine)
-		case doDecode:
+		case lifecycle.DoPlacePrefix:
+			next = x.placePrefill(next.Engine)
+		case lifecycle.DoPrefill:
+			next = x.prefill(next.Engine)
+		case lifecycle.DoDecode:
 			next = x.decode(next)
-		case doFail:
-			x.fail(next.fault)
+		case lifecycle.DoFail:
+			x.fail(next.Fault)
 			return
-		case doEnd:
+		case lifecycle.DoEnd:
 			x.end(ledger.Finished, "")
 			x.g.warmer.answered(x)
 			return
@@ -107,15 +108,15 @@ func (x *exchange) abandoned() string {
 
 // place chooses engines. Where none is there it waits, once and not for longer than
 // an engine that was lost may need to come back: after that there is none to wait for.
-func (x *exchange) place(decodeOnly bool) step {
-	w := roster.Wanted{Request: x.request, Avoid: x.flow.avoids, Spare: x.maySpare()}
+func (x *exchange) place(decodeOnly bool) lifecycle.Step {
+	w := roster.Wanted{Request: x.request, Avoid: x.flow.Avoids, Spare: x.maySpare()}
 	request := x.request.Placement()
 	request.Phase = x.phase()
-	request.Overflows = x.flow.begun || x.flow.isRefused()
+	request.Overflows = x.flow.Begun || x.flow.IsRefused()
 	if decodeOnly {
 		request.Whole = true
 	}
-	if x.flow.begun {
+	if x.flow.Begun {
 		kind := x.answer.kind
 		w.Kind = &kind
 	}
@@ -125,29 +126,29 @@ func (x *exchange) place(decodeOnly bool) step {
 		news := x.g.roster.News()
 		candidates := x.g.roster.Candidates(w, time.Now())
 		choice, err := placement.Choose(candidates, request, x.g.options.Place)
-		if err == nil && x.flow.begun && tookNoMore(candidates, choice.Decode) {
+		if err == nil && x.flow.Begun && tookNoMore(candidates, choice.Decode) {
 			if x.awaitRoom(news) {
 				continue
 			}
-			if x.flow.isRefused() {
-				return x.flow.placed(choice, placement.ErrNoEngine)
+			if x.flow.IsRefused() {
+				return x.flow.Placed(choice, placement.ErrNoEngine)
 			}
 		}
 		if err == nil {
 			x.held(candidates, choice)
 			x.believe(candidates, choice)
 			x.placed(choice, decodeOnly)
-			return x.flow.placed(choice, nil)
+			return x.flow.Placed(choice, nil)
 		}
 		if x.waited {
-			return x.flow.placed(choice, err)
+			return x.flow.Placed(choice, err)
 		}
 		select {
 		case <-news:
 		case <-deadline.C:
 			x.waited = true
 		case <-x.ctx.Done():
-			return x.flow.placed(choice, err)
+			return x.flow.Placed(choice, err)
 		}
 	}
 }
@@ -187,25 +188,25 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 
 func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
 	x.expected = c.PrefillWhy.Kind == placement.Cached
-	if !decodeOnly || !x.flow.begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
+	if !decodeOnly || !x.flow.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
 		x.rec.Placement = x.g.roster.Named(c).String()
 	}
 }
 
-func (x *exchange) placePrefill(decode string) step {
-	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Avoid: x.flow.avoids}, time.Now())
+func (x *exchange) placePrefill(decode string) lifecycle.Step {
+	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Avoid: x.flow.Avoids}, time.Now())
 	c, ok := placement.ChoosePrefill(candidates, decode, x.request.Placement(), x.g.options.Place)
 	if !ok {
-		return x.countFallBack(x.flow.prefillGone())
+		return x.countFallBack(x.flow.PrefillGone())
 	}
 	x.placed(c, false)
-	return x.flow.placed(c, nil)
+	return x.flow.Placed(c, nil)
 }
 
 // countFallBack counts a prompt that was to be handed over, where the next step
 // has the decode engine compute it.
-func (x *exchange) countFallBack(next step) step {
-	if next.do == doDecode && !next.ticket {
+func (x *exchange) countFallBack(next lifecycle.Step) lifecycle.Step {
+	if next.Do == lifecycle.DoDecode && !next.Ticket {
 		x.g.count.fellBack.Add(1)
 	}
 	return next
@@ -232,14 +233,14 @@ func (x *exchange) nextTransfer() kv.ID {
 const otherLegFailed = "the other leg failed"
 
 // note puts a leg into the record.
-func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *trouble) {
-	l.StartMs, l.Ms = x.watch.since(began), ms(took)
+func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *lifecycle.Trouble) {
+	l.StartMs, l.Ms = x.watch.Since(began), lifecycle.Milliseconds(took)
 	l.Status = http.StatusOK
 	end := endOf(t)
 	if t != nil {
-		l.Status, l.Problem = t.fault.Status, t.fault.Recorded()
-		if t.withdrawn || x.ctx.Err() != nil {
-			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.fault.Recorded())
+		l.Status, l.Problem = t.Fault.Status, t.Fault.Recorded()
+		if t.Withdrawn || x.ctx.Err() != nil {
+			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.Fault.Recorded())
 		}
 	}
 	x.g.count.legs[slices.Index(legKinds, l.Kind)][end].Add(1)
@@ -252,7 +253,7 @@ func (x *exchange) fail(fault *openai.Error) {
 	if fault.Status < 500 {
 		outcome = ledger.Refused
 	}
-	if x.flow.begun {
+	if x.flow.Begun {
 		x.g.count.unresumable.Add(1)
 	}
 	if x.passage != nil && !x.passage.over {
@@ -287,5 +288,5 @@ func (x *exchange) end(outcome, problem string) {
 	if d := x.answer.usage.OutputDetails; d != nil {
 		r.ThinkTokens = d.ReasoningTokens
 	}
-	r.Latency = x.watch.latency(time.Now())
+	r.Latency = x.watch.Latency(time.Now())
 }

@@ -28,9 +28,9 @@ func (x *exchange) giveBack() {
 	if x.taken || !isObject || !params.Has("meridian_ticket") {
 		return
 	}
-	e := g.roster.LeastBusy(x.request.Model, x.flow.avoid)
-	if e == nil && x.flow.decode != x.flow.offers {
-		e = g.roster.Get(x.flow.decode)
+	e := g.roster.LeastBusy(x.request.Model, x.flow.Avoid)
+	if e == nil && x.flow.Decode != x.flow.Offers {
+		e = g.roster.Get(x.flow.Decode)
 	}
 	if e == nil {
 		return
@@ -55,7 +55,7 @@ func (x *exchange) giveBack() {
 		defer cancel()
 		c, trouble := g.send(ctx, leg{engine: e, path: openai.PathCompletions, body: body, client: &openai.Body{}, id: newTransfer().String(), of: of, silent: giveBackTimeout})
 		if trouble != nil {
-			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.Name(), "error", trouble.fault.Recorded())
+			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.Name(), "error", trouble.Fault.Recorded())
 			return
 		}
 		defer c.close()

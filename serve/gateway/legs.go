@@ -7,6 +7,7 @@ import (
 
 	"meridian/kv"
 	"meridian/member/trust"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/thought"
@@ -80,10 +81,10 @@ func (l *legs) promise(t kv.ID, from *roster.Home) json.RawMessage {
 // decodeLeg is what a decode leg is made of.
 type decodeLeg struct {
 	transfer kv.ID
-	traced   trust.Trace     // where it stands in the request's trace
-	params   json.RawMessage // as the prefill engine sent them, or a promise; nil for none
-	promised *prefillRun     // of a promise: the prefill leg that is to fulfil it
-	mode     resumeMode      // of a leg that goes on
+	traced   trust.Trace          // where it stands in the request's trace
+	params   json.RawMessage      // as the prefill engine sent them, or a promise; nil for none
+	promised *prefillRun          // of a promise: the prefill leg that is to fulfil it
+	mode     lifecycle.ResumeMode // of a leg that goes on
 	// tells: the engine is to tell token ids, so that another can go on.
 	tells  bool
 	prompt []uint32 // of resumeGreedy: the prompt's tokens
@@ -109,7 +110,7 @@ func (l *legs) decode(d decodeLeg, to *roster.About) []byte {
 		}
 	}
 	edits = append(edits, l.request.LimitEdits(to.Kind)...)
-	if d.mode == resumeExact {
+	if d.mode == lifecycle.ResumeExact {
 		set("resume_token_ids", openai.AppendIDs(nil, slices.Concat(l.request.Resumed, d.sofar)))
 	}
 	return l.request.Body.With(edits...)

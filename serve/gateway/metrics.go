@@ -7,6 +7,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 )
 
@@ -96,11 +97,11 @@ const (
 	legCancelled
 )
 
-func endOf(t *trouble) legEnd {
+func endOf(t *lifecycle.Trouble) legEnd {
 	if t == nil {
 		return legDone
 	}
-	return [...]legEnd{lost: legLost, busy: legBusy, refused: legRefused}[t.kind]
+	return [...]legEnd{lifecycle.Lost: legLost, lifecycle.Busy: legBusy, lifecycle.Refused: legRefused}[t.Kind]
 }
 
 var (
@@ -114,7 +115,7 @@ type counters struct {
 	outcomes     [4]atomic.Uint64
 	overloaded   atomic.Uint64
 	legs         [4][5]atomic.Uint64
-	moves        [len(moveReasons)][len(moveEnds)]atomic.Uint64
+	moves        [len(lifecycle.MoveReasons)][len(lifecycle.MoveEnds)]atomic.Uint64
 	kv           [4]atomic.Uint64
 	fellBack     atomic.Uint64
 	promises     atomic.Uint64

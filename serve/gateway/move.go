@@ -10,6 +10,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/kv"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -25,34 +26,6 @@ import (
 //
 // That an engine was asked does not bind it: a leg that ends otherwise has stayed, and a receiver
 // that fails is a lost engine as any other.
-
-// moveReason is why a request leaves an engine that is well.
-type moveReason uint8
-
-const (
-	byDrain    moveReason = iota // the engine is about to go
-	byThought                    // its thought has ended, and another engine has less to do
-	byOperator                   // an operator asked the gateway for it
-	byBalance                    // its engine has much more to do than another
-	byRoom                       // a prefill engine generates for it, and a decode engine has room now
-)
-
-// Why requests leave, and what came of it, by number.
-var (
-	moveReasons = [...]string{byDrain: "drain", byThought: "thought", byOperator: "operator", byBalance: "balance", byRoom: "room"}
-	moveEnds    = [...]string{"moved", "recomputed", "stayed", "returned", "lost"}
-)
-
-// moveEnd is what became of a request that was asked to leave.
-type moveEnd uint8
-
-const (
-	moveMoved moveEnd = iota
-	moveRecomputed
-	moveStayed
-	moveReturned
-	moveLost
-)
 
 const (
 	// moveMargin is by how many running requests another engine must be less busy for a
@@ -85,9 +58,6 @@ type departure struct {
 	order    *moveOrder    // what it was asked last; protected by deciding, as ended is
 	ended    bool          // the leg has ended: the gateway asks it no more
 }
-
-// leaves: any other engine is better than the one where it is.
-func (r moveReason) leaves() bool { return r != byThought && r != byBalance }
 
 // departures are the legs that may leave now.
 type departures struct {
@@ -148,19 +118,19 @@ func (d *departures) of(request string) *departure {
 // leave for.
 func (g *Gateway) drain(e *roster.Engine) {
 	for _, d := range g.departures.at(e) {
-		g.move(d, byDrain)
+		g.move(d, lifecycle.ByDrain)
 	}
 }
 
 // move asks a leg to leave where another engine is better for it, and waits for nothing. It
 // returns nil where the leg stays, and what it was asked before where that was the case.
-func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
+func (g *Gateway) move(d *departure, why lifecycle.MoveReason) *moveOrder {
 	g.departures.deciding.Lock()
 	defer g.departures.deciding.Unlock()
 	if d.ended || d.order.stands(why) {
 		return d.order
 	}
-	if !why.leaves() && !d.takesItsCache() {
+	if !why.Leaves() && !d.takesItsCache() {
 		return nil // to compute it all again is no gain
 	}
 	kind := d.kind
@@ -174,21 +144,21 @@ func (g *Gateway) move(d *departure, why moveReason) *moveOrder {
 }
 
 // better is where a leg goes on better.
-func (g *Gateway) better(d *departure, why moveReason, candidates []placement.Engine) (to string, reason placement.Reason, ok bool) {
+func (g *Gateway) better(d *departure, why lifecycle.MoveReason, candidates []placement.Engine) (to string, reason placement.Reason, ok bool) {
 	r := placement.Request{Turn: g.turns.Load(), Phase: placement.Phases(d.phase.Load())}
 	switch {
-	case why == byRoom:
+	case why == lifecycle.ByRoom:
 		return placement.MoveToRoom(candidates, d.engine.Key, r, g.options.Place)
-	case why == byThought && !d.engine.Phases.Suits(r.Phase):
+	case why == lifecycle.ByThought && !d.engine.Phases.Suits(r.Phase):
 		return placement.MoveToPhase(candidates, d.engine.Key, r, g.options.Place)
 	}
-	return placement.Move(candidates, d.engine.Key, r, g.options.Place, why.leaves(), moveMargin)
+	return placement.Move(candidates, d.engine.Key, r, g.options.Place, why.Leaves(), moveMargin)
 }
 
 // phase is what the request's next token is of, as far as is known.
 func (x *exchange) phase() placement.Phases {
 	switch {
-	case !x.flow.begun || !x.request.IsChat():
+	case !x.flow.Begun || !x.request.IsChat():
 		return x.request.Phase
 	case x.answer.thought > 0 && !x.thought:
 		return placement.Think
@@ -212,7 +182,7 @@ type leftLeg struct {
 
 // passage is a move on its way.
 type passage struct {
-	why      moveReason
+	why      lifecycle.MoveReason
 	from, to string // keys
 	record   ledger.Move
 	offered  bool      // the engine that was left has offered
@@ -225,24 +195,24 @@ type passage struct {
 // when the leg has ended.
 func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *decodeLeg) (end func()) {
 	x.departure, x.left = nil, nil
-	mode := x.flow.resume
-	if !x.flow.begun {
+	mode := x.flow.Resume
+	if !x.flow.Begun {
 		mode, _ = x.mode(about)
 	}
-	if mode == resumeNever || !d.tells || !x.flow.mayMove() {
+	if mode == lifecycle.ResumeNever || !d.tells || !x.flow.MayMove() {
 		return func() {}
 	}
 	if about.Kind == openai.KindMeridian { // others know nothing of it
 		d.move = newTransfer()
 	}
-	x.departure = &departure{engine: e, kind: about.Kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.avoid), began: time.Now(), chosen: x.chosen}
+	x.departure = &departure{engine: e, kind: about.Kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.Avoid), began: time.Now(), chosen: x.chosen}
 	x.departure.answered.Store(int64(x.answer.tokens))
 	x.departure.phase.Store(uint32(x.phase()))
 	x.g.departures.add(x.departure)
 	return func() {
 		order := x.departure.end(&x.g.departures)
 		if order != nil && x.left == nil {
-			x.g.count.moves[order.why][moveStayed].Add(1)
+			x.g.count.moves[order.why][lifecycle.MoveStayed].Add(1)
 		}
 	}
 }
@@ -256,7 +226,7 @@ func (x *exchange) stays() {
 
 // cannotResume: another engine could not go on from here any more.
 func (x *exchange) cannotResume(why string) {
-	x.flow.cannotResume(why)
+	x.flow.CannotResume(why)
 	x.stays()
 }
 
@@ -271,13 +241,13 @@ func (x *exchange) thoughtEnded() {
 	}
 	x.departure.phase.Store(uint32(placement.Answer))
 	if x.g.options.MoveAtThinkEnd || !x.departure.engine.Phases.Suits(placement.Answer) {
-		x.moveByChoice(byThought)
+		x.moveByChoice(lifecycle.ByThought)
 	}
 }
 
 // moveByChoice moves a request that need not, unless it moved often or lately, or is about
 // to end.
-func (x *exchange) moveByChoice(why moveReason) {
+func (x *exchange) moveByChoice(why lifecycle.MoveReason) {
 	left := leastLeft
 	if limit := x.request.MaxTokens; limit != nil {
 		left = *limit - x.answer.tokens
@@ -315,23 +285,23 @@ func (r *relay) leaves() bool {
 
 // leftUnasked is an engine that says so of a leg that could not leave: its answer is not
 // complete, and no other engine goes on with it.
-func leftUnasked(e *roster.Engine) *trouble {
-	return &trouble{kind: lost, reached: true, engine: e.Key, fault: openai.Unavailable("engine %s let a request go that was not to leave it", e.Name())}
+func leftUnasked(e *roster.Engine) *lifecycle.Trouble {
+	return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: e.Key, Fault: openai.Unavailable("engine %s let a request go that was not to leave it", e.Name())}
 }
 
 // goElsewhere goes on after a leg that has left e.
-func (x *exchange) goElsewhere(e *roster.Engine) step {
+func (x *exchange) goElsewhere(e *roster.Engine) lifecycle.Step {
 	left, d := x.left, x.departure
 	x.left, x.departure = nil, nil
 	order := d.order  // it has ended: the order does not change
 	if order == nil { // it left of its own accord
-		order = &moveOrder{why: byDrain}
+		order = &moveOrder{why: lifecycle.ByDrain}
 	}
-	if !order.why.leaves() {
+	if !order.why.Leaves() {
 		x.chosen++
 	}
-	x.passage = &passage{why: order.why, from: e.Key, to: order.to, last: x.watch.last, record: ledger.Move{
-		From: e.Name(), Why: moveReasons[order.why], Tokens: x.answer.tokens, AtMs: x.watch.since(x.watch.last),
+	x.passage = &passage{why: order.why, from: e.Key, to: order.to, last: x.watch.Last, record: ledger.Move{
+		From: e.Name(), Why: lifecycle.MoveReasons[order.why], Tokens: x.answer.tokens, AtMs: x.watch.Since(x.watch.Last),
 	}}
 	if order.placement != (placement.Reason{}) {
 		x.passage.record.Placement = order.placement.String()
@@ -339,27 +309,27 @@ func (x *exchange) goElsewhere(e *roster.Engine) step {
 	x.giveBack() // of before, if no engine came for it
 	x.transfer, x.params, x.taken = d.transfer, left.params, false
 	x.passage.offered = left.params != nil
-	return x.flow.moved(e.Key, left.params != nil)
+	return x.flow.Moved(e.Key, left.params != nil)
 }
 
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
 // another, and the one that it left where the others are full or gone.
-func (x *exchange) placeMove() step {
-	if p := x.passage; !p.offered && !p.queued && !p.why.leaves() && x.answer.kind != openai.KindMeridian && x.mayReturn() {
-		return x.flow.placed(placement.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
+func (x *exchange) placeMove() lifecycle.Step {
+	if p := x.passage; !p.offered && !p.queued && !p.why.Leaves() && x.answer.kind != openai.KindMeridian && x.mayReturn() {
+		return x.flow.Placed(placement.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
 	}
 	kind := x.answer.kind
-	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Kind: &kind, Avoid: func(key string) bool { return x.flow.avoids(key) || key == x.passage.from }}, time.Now())
+	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Kind: &kind, Avoid: func(key string) bool { return x.flow.Avoids(key) || key == x.passage.from }}, time.Now())
 	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
-		return x.flow.placed(placement.Choice{Decode: x.passage.to}, nil)
+		return x.flow.Placed(placement.Choice{Decode: x.passage.to}, nil)
 	}
 	// Who left by choice is no worse off where it was than with any other.
-	if to, why, ok := placement.Move(candidates, x.passage.from, placement.Request{Turn: x.request.Turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.leaves() || !x.mayReturn()) {
+	if to, why, ok := placement.Move(candidates, x.passage.from, placement.Request{Turn: x.request.Turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.Leaves() || !x.mayReturn()) {
 		x.passage.record.Placement = why.String()
-		return x.flow.placed(placement.Choice{Decode: to}, nil)
+		return x.flow.Placed(placement.Choice{Decode: to}, nil)
 	}
 	if x.mayReturn() {
-		return x.flow.placed(placement.Choice{Decode: x.passage.from}, nil)
+		return x.flow.Placed(placement.Choice{Decode: x.passage.from}, nil)
 	}
 	return x.place(true)
 }
@@ -370,7 +340,7 @@ func (x *exchange) movesTo(about *roster.About) { x.passage.record.To = about.ID
 // landing: the engine that a request moved to has sent its first token.
 func (x *exchange) landing(now time.Time) {
 	if p := x.passage; p != nil && p.record.To != "" && p.record.GapMs == 0 {
-		p.record.GapMs = ms(now.Sub(p.last))
+		p.record.GapMs = lifecycle.Milliseconds(now.Sub(p.last))
 	}
 }
 
@@ -378,16 +348,16 @@ func (x *exchange) landing(now time.Time) {
 func (x *exchange) landed(report *openai.Report) {
 	p := x.passage
 	p.over = true
-	end := moveMoved
+	end := lifecycle.MoveMoved
 	switch {
 	case p.record.GapMs == 0 && x.abandoned() != "": // its client does not wait for what comes of it
 		return
 	case p.record.GapMs == 0:
-		end = moveLost
+		end = lifecycle.MoveLost
 	case p.record.To == p.record.From:
-		end = moveReturned
+		end = lifecycle.MoveReturned
 	case report != nil && report.KV == openai.KVLocal, report == nil && !p.offered: // vLLM does not tell
-		end = moveRecomputed
+		end = lifecycle.MoveRecomputed
 	}
 	if report != nil && slices.Index(kvSources, report.KV) >= 0 {
 		p.record.KV = report.KV
@@ -398,9 +368,9 @@ func (x *exchange) landed(report *openai.Report) {
 
 func (c *counters) movesByReason() map[string]map[string]uint64 {
 	all := make(map[string]map[string]uint64)
-	for i, reason := range moveReasons {
+	for i, reason := range lifecycle.MoveReasons {
 		all[reason] = make(map[string]uint64)
-		for j, end := range moveEnds {
+		for j, end := range lifecycle.MoveEnds {
 			all[reason][end] = c.moves[i][j].Load()
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"net/http"
 
 	"meridian/serve/gateway/edge"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/openai"
 )
 
@@ -17,12 +18,12 @@ func (g *Gateway) moveRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	d := g.departures.of(r.PathValue("id"))
 	if d == nil {
-		fault = openai.Invalid("", "no request %.64q runs that could leave its engine: only streams do that could go on exactly with another, and not more often than %d times", r.PathValue("id"), usualLimits.moves)
+		fault = openai.Invalid("", "no request %.64q runs that could leave its engine: only streams do that could go on exactly with another, and not more often than %d times", r.PathValue("id"), lifecycle.MaxMoves)
 		fault.Type, fault.Status = openai.TypeNotFound, http.StatusNotFound
 		fault.Write(w)
 		return
 	}
-	order := g.move(d, byOperator)
+	order := g.move(d, lifecycle.ByOperator)
 	if order == nil {
 		fault = openai.Invalid("", "there is no other engine that could go on with it")
 		fault.Status = http.StatusConflict
@@ -30,6 +31,6 @@ func (g *Gateway) moveRequest(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	edge.WriteJSON(w, http.StatusAccepted, map[string]any{
-		"request": d.of, "from": d.engine.Name(), "to": g.roster.Name(order.to), "why": moveReasons[order.why], "placement": order.placement.String(),
+		"request": d.of, "from": d.engine.Name(), "to": g.roster.Name(order.to), "why": lifecycle.MoveReasons[order.why], "placement": order.placement.String(),
 	})
 }

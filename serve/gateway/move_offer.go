@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/openai"
 )
 
@@ -37,9 +38,9 @@ func (r *relay) hangsUp() bool {
 	x := r.x
 	d, a := x.departure, &x.answer
 	switch {
-	case d == nil || !d.hangUp.Load() || x.flow.resume != resumeGreedy || x.flow.thinks || r.complete():
+	case d == nil || !d.hangUp.Load() || x.flow.Resume != lifecycle.ResumeGreedy || x.flow.Thinks || r.complete():
 		return false
-	case len(a.sofar) == 0 || !a.beyond.isEmpty() || !r.again.isEmpty():
+	case len(a.sofar) == 0 || !a.beyond.IsEmpty() || !r.again.IsEmpty():
 		return false // what the engine has computed would be computed twice
 	}
 	x.left = &leftLeg{}
@@ -48,13 +49,13 @@ func (r *relay) hangsUp() bool {
 
 // offer has the engine that was left offer prompt and answer so far. Where nothing comes of it,
 // the next engine computes.
-func (x *exchange) offer(key string) step {
+func (x *exchange) offer(key string) lifecycle.Step {
 	e := x.g.roster.Get(key)
 	if e == nil || !e.Offers() {
-		return x.flow.offered(false, nil)
+		return x.flow.Offered(false, nil)
 	}
 	patience := offerTimeout
-	if !x.passage.why.leaves() {
+	if !x.passage.why.Leaves() {
 		patience = chosenOfferTimeout
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
@@ -63,7 +64,7 @@ func (x *exchange) offer(key string) step {
 	body := x.legs.offer(decodeLeg{transfer: run.transfer, traced: run.traced, prompt: x.answer.prompt, sofar: x.answer.sofar}, e.About.Load())
 	run.params, run.trouble = x.prefillLeg(ctx, run, body)
 	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.Name(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
-	run.trouble.giveUp("it took too long to offer what it has")
+	run.trouble.GiveUp("it took too long to offer what it has")
 	x.note(record, run.began, time.Since(run.began), run.trouble)
 	if run.trouble == nil {
 		e.Served.Add(1)
@@ -71,5 +72,5 @@ func (x *exchange) offer(key string) step {
 	x.transfer, x.params, x.taken = run.transfer, run.params, false
 	x.passage.offered = run.params != nil
 	x.passage.queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
-	return x.flow.offered(run.params != nil, run.trouble)
+	return x.flow.Offered(run.params != nil, run.trouble)
 }

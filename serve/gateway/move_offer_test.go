@@ -11,6 +11,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/openai"
 )
 
@@ -243,7 +244,7 @@ func TestVLLMMovesNotTooOften(t *testing.T) {
 	c := vllmCell(t, placement.Both, nil)
 	end := c.begin(greedyStream)
 	id := ""
-	for i := range usualLimits.moves {
+	for i := range lifecycle.MaxMoves {
 		id = c.leaver(c.decode[i%2], int64(5*(i+1)))
 		if status := c.askMove(id, "application/json"); status != http.StatusAccepted {
 			t.Errorf("move %d: status %d", i, status)
@@ -251,14 +252,14 @@ func TestVLLMMovesNotTooOften(t *testing.T) {
 	}
 	c.until("it has moved often", func() bool {
 		ends := c.Metrics().Moves["operator"] // on a slow machine an offer can be late, and its prompt computed
-		return ends["moved"]+ends["recomputed"] >= uint64(usualLimits.moves)-1 && c.decode[0].open.Load() == 1
+		return ends["moved"]+ends["recomputed"] >= uint64(lifecycle.MaxMoves)-1 && c.decode[0].open.Load() == 1
 	})
 	if status := c.askMove(id, "application/json"); status != http.StatusNotFound {
 		t.Errorf("once more: status %d", status)
 	}
 	got := end()
 	got.whole(t, "short", 0, greedyTokens)
-	if n := len(c.record(got).Moves); n != usualLimits.moves {
+	if n := len(c.record(got).Moves); n != lifecycle.MaxMoves {
 		t.Errorf("it moved %d times", n)
 	}
 	c.nothingLeft()
@@ -298,7 +299,7 @@ func TestVLLMMovesAtTheEndOfAThought(t *testing.T) {
 				t.Errorf("legs: %s, want %s", legs, c.legs)
 			}
 			for _, leg := range record.Legs {
-				if most := ms(offerTimeout / 2); leg.Kind == ledger.PrefillLeg && leg.Ms > most {
+				if most := lifecycle.Milliseconds(offerTimeout / 2); leg.Kind == ledger.PrefillLeg && leg.Ms > most {
 					t.Errorf("the client waited %v ms for an offer of what only saves time", leg.Ms)
 				}
 			}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
 // moveOrder is why a leg was asked to leave, and for where.
 type moveOrder struct {
-	why       moveReason
+	why       lifecycle.MoveReason
 	to        string // key
 	placement placement.Reason
 	at        time.Time
@@ -27,13 +28,13 @@ type moveOrder struct {
 // did not have the leg yet or was silent, is after a while: a prefill engine would generate
 // for it to its end, and both engines be counted on in vain. One whose engine took it and kept
 // the leg all the same is asked again where it has to go, or where an operator wants it to.
-func (o *moveOrder) stands(why moveReason) bool {
+func (o *moveOrder) stands(why lifecycle.MoveReason) bool {
 	switch {
 	case o == nil:
 		return false
 	case !o.unheard.IsZero():
 		return time.Since(o.unheard) < moveRest
-	case why == byDrain || why == byOperator:
+	case why == lifecycle.ByDrain || why == lifecycle.ByOperator:
 		return !o.settled
 	}
 	return true
@@ -49,14 +50,14 @@ func (o *moveOrder) settle() {
 
 // order asks a leg whose order does not stand to leave for another engine. The caller holds
 // deciding.
-func (g *Gateway) order(d *departure, why moveReason, target *roster.Engine, reason placement.Reason) *moveOrder {
+func (g *Gateway) order(d *departure, why lifecycle.MoveReason, target *roster.Engine, reason placement.Reason) *moveOrder {
 	d.engine.Arriving.Add(-1)
 	target.Arriving.Add(1)
 	d.order = &moveOrder{why: why, to: target.Key, placement: reason, at: time.Now(), uncount: func() {
 		d.engine.Arriving.Add(1)
 		target.Arriving.Add(-1)
 	}}
-	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.Name(), "peer_engine", target.Name(), "reason", moveReasons[why]+": "+reason.String())
+	g.options.Logger.Debug("a request is asked to leave its engine", "request", d.of, "engine", d.engine.Name(), "peer_engine", target.Name(), "reason", lifecycle.MoveReasons[why]+": "+reason.String())
 	order := d.order
 	if d.kind != openai.KindMeridian {
 		d.hangUp.Store(true) // with its next token
@@ -98,7 +99,7 @@ func (g *Gateway) askToMove(d *departure) bool {
 	}
 	c, trouble := g.send(ctx, leg{engine: d.engine, path: openai.PathMove, body: body, client: &openai.Body{}, id: newTransfer().String(), of: d.of, silent: askToMoveTimeout})
 	if trouble != nil {
-		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.Name(), "error", trouble.fault.Recorded())
+		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.Name(), "error", trouble.Fault.Recorded())
 		return false
 	}
 	defer c.close()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 )
 
@@ -76,7 +77,7 @@ func TestOrderThatIsNotFollowed(t *testing.T) {
 	if lent := c.departures.lent(); len(lent) != 1 {
 		t.Fatal("it has ended, and so nothing is shown")
 	}
-	if c.departures.deciding.Lock(); !order.stands(byRoom) || order.stands(byDrain) {
+	if c.departures.deciding.Lock(); !order.stands(lifecycle.ByRoom) || order.stands(lifecycle.ByDrain) {
 		t.Error("an engine that heard it is asked again, or not for drain")
 	}
 	c.departures.deciding.Unlock()
@@ -93,11 +94,11 @@ func TestOrderThatIsNotFollowed(t *testing.T) {
 func TestUnheardRests(t *testing.T) {
 	d := &departure{order: &moveOrder{at: time.Now().Add(-askToMoveTimeout), uncount: func() {}}}
 	new(departures).unheard(d, d.order)
-	if !d.order.stands(byDrain) {
+	if !d.order.stands(lifecycle.ByDrain) {
 		t.Error("it is asked again at once")
 	}
 	d.order.unheard = time.Now().Add(-moveRest)
-	if d.order.stands(byDrain) {
+	if d.order.stands(lifecycle.ByDrain) {
 		t.Error("it is never asked again")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/openai"
 )
 
@@ -65,18 +66,18 @@ func TestGreedyOverlapOfIDs(t *testing.T) {
 
 // An engine that goes on otherwise is not believed.
 func TestGreedyOverlapDiffers(t *testing.T) {
-	s := overlap{tokens: []uint32{1, 2, 3}, text: []byte("abc")}
-	if tokens, text, ok := s.repeat([]uint32{1}, "ab"); !ok || len(tokens) != 0 || text != "" {
+	s := lifecycle.Overlap{Tokens: []uint32{1, 2, 3}, Text: []byte("abc")}
+	if tokens, text, ok := s.Repeat([]uint32{1}, "ab"); !ok || len(tokens) != 0 || text != "" {
 		t.Errorf("got %v, %q, %v", tokens, text, ok)
 	}
-	if tokens, text, ok := s.repeat([]uint32{2, 3, 4}, "cd"); !ok || !slices.Equal(tokens, []uint32{4}) || text != "d" || !s.isEmpty() {
+	if tokens, text, ok := s.Repeat([]uint32{2, 3, 4}, "cd"); !ok || !slices.Equal(tokens, []uint32{4}) || text != "d" || !s.IsEmpty() {
 		t.Errorf("got %v, %q, %v", tokens, text, ok)
 	}
-	s = overlap{tokens: []uint32{1}, text: []byte("abc")}
-	if _, _, ok := s.repeat([]uint32{2}, ""); ok {
+	s = lifecycle.Overlap{Tokens: []uint32{1}, Text: []byte("abc")}
+	if _, _, ok := s.Repeat([]uint32{2}, ""); ok {
 		t.Error("another token was taken")
 	}
-	if _, _, ok := s.repeat(nil, "abd"); ok {
+	if _, _, ok := s.Repeat(nil, "abd"); ok {
 		t.Error("another text was taken")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -35,7 +36,7 @@ type prefillRun struct {
 	params   json.RawMessage // nil: nothing was offered
 	report   *openai.Report  // nil: the engine says nothing
 	usage    openai.Usage
-	trouble  *trouble
+	trouble  *lifecycle.Trouble
 	panicked string // the panic that ended the leg, and where
 }
 
@@ -76,10 +77,10 @@ func (p *prefillRun) over() bool {
 
 // prefill sends a prefill leg. Every one has a transfer id of its own: an id
 // that was offered once is never offered again.
-func (x *exchange) prefill(key string) step {
+func (x *exchange) prefill(key string) lifecycle.Step {
 	e := x.g.roster.Get(key)
 	if e == nil {
-		return x.countFallBack(x.flow.prefillFailed(trouble{kind: lost, engine: key, fault: openai.Unavailable("the engine is gone")}))
+		return x.countFallBack(x.flow.PrefillFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: key, Fault: openai.Unavailable("the engine is gone")}))
 	}
 	home := e.Home.Load()
 	promised := home != nil && x.mayPromise(e) // before this prompt is among those that wait there
@@ -87,7 +88,7 @@ func (x *exchange) prefill(key string) step {
 	if promised {
 		x.g.count.promises.Add(1)
 		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, home), false
-		return x.flow.promised()
+		return x.flow.Promised()
 	}
 	return x.endPrefill(run)
 }
@@ -95,7 +96,7 @@ func (x *exchange) prefill(key string) step {
 // mayPromise tells whether the decode engine may be asked before the prefill
 // engine has answered. It keeps blocks meanwhile, so not where that takes long.
 func (x *exchange) mayPromise(prefill *roster.Engine) bool {
-	decode := x.g.roster.Get(x.flow.decode)
+	decode := x.g.roster.Get(x.flow.Decode)
 	redeems := func(e *roster.Engine) bool { return e != nil && e.Home.Load() != nil && !e.Stray.Load() }
 	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
 		prefill.Waiting.Load()+int64(x.request.Tokens) <= int64(x.g.options.PromiseTokens)
@@ -128,13 +129,13 @@ func (x *exchange) beginPrefill(e *roster.Engine, t kv.ID, promised bool) *prefi
 }
 
 // endPrefill waits for a prefill leg and goes on with what became of it.
-func (x *exchange) endPrefill(run *prefillRun) step {
+func (x *exchange) endPrefill(run *prefillRun) lifecycle.Step {
 	x.settle(run)
 	if run.trouble != nil {
-		return x.countFallBack(x.flow.prefillFailed(*run.trouble))
+		return x.countFallBack(x.flow.PrefillFailed(*run.trouble))
 	}
 	x.transfer, x.params, x.taken = run.transfer, run.params, false
-	return x.countFallBack(x.flow.prefilled(run.params != nil))
+	return x.countFallBack(x.flow.Prefilled(run.params != nil))
 }
 
 // keepPanic keeps a panic for the request that the leg is of: it must end that one, and
@@ -159,7 +160,7 @@ func (x *exchange) settle(run *prefillRun) {
 	x.note(record, run.began, run.took, run.trouble)
 	if run.trouble == nil {
 		run.engine.Served.Add(1)
-		x.watch.prefill = run.took
+		x.watch.Prefill = run.took
 		x.g.roster.Note(run.engine.Key, x.request.Prefix, time.Now())
 		x.kept = x.kept || run.engine.Shares()
 		had, told := run.engine.Spared(run.report, &run.usage)
@@ -173,7 +174,7 @@ func (x *exchange) dropPromised(why string) {
 		x.promised = nil
 		run.cancel()
 		<-run.done
-		run.trouble.giveUp(why)
+		run.trouble.GiveUp(why)
 		x.settle(run)
 	}
 }
@@ -200,16 +201,16 @@ func (x *exchange) joinPromised() {
 // was answered.
 func (x *exchange) notePromised() {
 	if x.promised != nil && x.promised.over() {
-		x.watch.prefill = x.promised.took
+		x.watch.Prefill = x.promised.took
 	}
 }
 
 // reported takes in what a decode engine tells of its leg. Of a hand-off that was
 // promised, only what it took beyond the prefill engine's answer is its time.
 func (x *exchange) reported(r *openai.Report) {
-	x.watch.report(r)
+	x.watch.Report(r)
 	if x.promised != nil && r.HandoffMs > 0 {
-		x.watch.handoff = x.promised.until(x.asked.Add(openai.Milliseconds(r.QueueMs) + openai.Milliseconds(r.HandoffMs)))
+		x.watch.Handoff = x.promised.until(x.asked.Add(openai.Milliseconds(r.QueueMs) + openai.Milliseconds(r.HandoffMs)))
 	}
 }
 
@@ -222,7 +223,7 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 	return max(time.Microsecond, then.Sub(p.began.Add(p.took)))
 }
 
-func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *trouble) {
+func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *lifecycle.Trouble) {
 	e := run.engine
 	c, trouble := x.g.send(ctx, leg{
 		engine: e, path: cmp.Or(run.path, x.request.Endpoint), body: body, client: x.request.Body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,

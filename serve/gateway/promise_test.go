@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/openai"
 )
 
@@ -37,10 +38,10 @@ func TestDecodeIsPromisedTheCache(t *testing.T) {
 			if legsOf(record) != "prefill p0, decode d0" || record.Legs[1].KV != openai.KVHandoff || cell.Metrics().FellBack != 0 {
 				t.Fatalf("got %s", record)
 			}
-			if early := record.Legs[1].StartMs < ms(prefill); early != c.promised {
+			if early := record.Legs[1].StartMs < lifecycle.Milliseconds(prefill); early != c.promised {
 				t.Errorf("decode was asked at once: %v\n%s", early, record)
 			}
-			if record.Latency.PrefillMs < ms(prefill) {
+			if record.Latency.PrefillMs < lifecycle.Milliseconds(prefill) {
 				t.Errorf("prefill is said to take %g ms", record.Latency.PrefillMs)
 			}
 		})

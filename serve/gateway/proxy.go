@@ -12,6 +12,7 @@ import (
 
 	"meridian/internal/budget"
 	"meridian/serve/gateway/edge"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -129,7 +130,7 @@ func (p *passed) run(id string) *openai.Error {
 		e := p.g.roster.LeastBusy(p.model, avoid)
 		if e == nil {
 			fault := openai.Unavailable("no engine can be asked for %s now", p.r.URL.Path).WithCode(openai.CodeEngineLost)
-			fault.RetryAfter = retryAfter
+			fault.RetryAfter = lifecycle.RetryAfter
 			return fault
 		}
 		trouble := p.send(e, id)
@@ -137,21 +138,21 @@ func (p *passed) run(id string) *openai.Error {
 			return nil
 		}
 		p.g.roster.Hurry()
-		if avoid = append(avoid, e.Key); trouble.reached || len(avoid) == passTries {
-			return trouble.fault
+		if avoid = append(avoid, e.Key); trouble.Reached || len(avoid) == passTries {
+			return trouble.Fault
 		}
 	}
 }
 
 // send has one engine answer.
-func (p *passed) send(e *roster.Engine, id string) *trouble {
+func (p *passed) send(e *roster.Engine, id string) *lifecycle.Trouble {
 	ctx, cancel := context.WithCancelCause(p.r.Context())
 	c := &call{engine: e, ctx: ctx, cancel: cancel, logger: p.g.options.Logger}
 	c.silence = time.AfterFunc(p.g.options.AnswerTimeout, func() { cancel(errStalled) })
 	defer c.close()
 	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.URL+p.r.URL.RequestURI(), bytes.NewReader(p.body.Data))
 	if err != nil {
-		return &trouble{kind: refused, reached: true, fault: openai.Invalid("", "%v", err)}
+		return &lifecycle.Trouble{Kind: lifecycle.Refused, Reached: true, Fault: openai.Invalid("", "%v", err)}
 	}
 	request.Header = http.Header{headerRequest: {id}, headerClientRequest: {id}, "User-Agent": {"meridian-gateway"}}
 	for _, name := range []string{"Content-Type", "Accept"} {
@@ -174,7 +175,7 @@ func (p *passed) send(e *roster.Engine, id string) *trouble {
 		return p.unknown(c)
 	}
 	if status := c.response.StatusCode; status < 200 || status > 599 {
-		return &trouble{kind: lost, reached: true, engine: e.Key, fault: openai.Unavailable("engine %s answered with status %d, which is none", e.Name(), status)}
+		return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: e.Key, Fault: openai.Unavailable("engine %s answered with status %d, which is none", e.Name(), status)}
 	}
 	e.Served.Add(1)
 	p.relay(c)
@@ -182,11 +183,11 @@ func (p *passed) send(e *roster.Engine, id string) *trouble {
 }
 
 // unknown: the engine does not have the endpoint, or not what is asked for there.
-func (p *passed) unknown(c *call) *trouble {
+func (p *passed) unknown(c *call) *lifecycle.Trouble {
 	t := c.status()
-	if t.fault.Type == openai.TypeServer { // it said nothing that clients understand
-		t.fault = openai.Invalid("", "engine %s does not know %s %s", c.engine.Name(), p.r.Method, p.r.URL.Path)
-		t.fault.Type, t.fault.Status = openai.TypeNotFound, http.StatusNotFound
+	if t.Fault.Type == openai.TypeServer { // it said nothing that clients understand
+		t.Fault = openai.Invalid("", "engine %s does not know %s %s", c.engine.Name(), p.r.Method, p.r.URL.Path)
+		t.Fault.Type, t.Fault.Status = openai.TypeNotFound, http.StatusNotFound
 	}
 	return t
 }

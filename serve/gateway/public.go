@@ -15,6 +15,7 @@ import (
 
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
@@ -142,7 +143,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), rec: record,
-		flow: flow{limits: usualLimits}, watch: stopwatch{began: began}, id: id, trace: trace, body: g.admission.Body(),
+		watch: lifecycle.Stopwatch{Began: began}, id: id, trace: trace, body: g.admission.Body(),
 	}
 	defer g.complete(x)
 	defer x.body.Release()
@@ -166,7 +167,7 @@ func (x *exchange) admit(r *http.Request) *openai.Error {
 	if fault := x.g.admission.Enter(x.ctx); fault != nil {
 		return fault
 	}
-	x.watch.admitted = time.Now()
+	x.watch.Admitted = time.Now()
 	return nil
 }
 

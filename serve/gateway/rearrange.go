@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -39,7 +40,7 @@ func (g *Gateway) rearrange() {
 				for _, d := range lent {
 					// To look for each of very many would keep the roster from placement.
 					if roster.RoomFor(d.request.Model, receivers) {
-						g.move(d, byRoom)
+						g.move(d, lifecycle.ByRoom)
 					}
 				}
 			}
@@ -93,7 +94,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 	for _, d := range legs {
 		switch {
 		case d.ended:
-		case !d.order.stands(byBalance):
+		case !d.order.stands(lifecycle.ByBalance):
 			stay = append(stay, d)
 			running = append(running, d.running())
 		case d.order.settled: // its engine knows nothing of moves, or takes its time
@@ -110,7 +111,7 @@ func (g *Gateway) moveForBalance(legs []*departure) {
 	if !ok || target == nil {
 		return
 	}
-	g.order(stay[which], byBalance, target, why)
+	g.order(stay[which], lifecycle.ByBalance, target, why)
 }
 
 // running is a leg as placement sees it.

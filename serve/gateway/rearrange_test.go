@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/lifecycle"
 )
 
 // Where one engine has much more to do than another for a while, some of its streams leave,
@@ -88,7 +89,7 @@ func TestBalanceGoesBack(t *testing.T) {
 			for _, e := range c.roster.All() {
 				if e.Name() == "d1" {
 					c.departures.deciding.Lock()
-					c.order(leg, byBalance, e, placement.Reason{Kind: placement.RunsLess, Tokens: 9, Held: 1})
+					c.order(leg, lifecycle.ByBalance, e, placement.Reason{Kind: placement.RunsLess, Tokens: 9, Held: 1})
 					c.departures.deciding.Unlock()
 				}
 			}

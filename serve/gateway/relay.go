@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
@@ -21,7 +22,7 @@ type relay struct {
 	arrived func() bool // false: too late
 	// again is what another engine says once more, because it goes on from an
 	// earlier point than the client has come to.
-	again overlap
+	again lifecycle.Overlap
 
 	thoughts *thought.Split // nil where the engine's chunks go as they come
 
@@ -37,7 +38,7 @@ type relay struct {
 const flushBytes = 32 << 10
 
 // run returns when the answer is complete, or why it is not.
-func (r *relay) run() (*openai.Report, *trouble) {
+func (r *relay) run() (*openai.Report, *lifecycle.Trouble) {
 	if !r.greedy {
 		r.thoughts = r.x.thoughtsOf(r.call.engine)
 	}
@@ -72,7 +73,7 @@ func (r *relay) run() (*openai.Report, *trouble) {
 }
 
 // broken says what the end of the connection means.
-func (r *relay) broken(err error) *trouble {
+func (r *relay) broken(err error) *lifecycle.Trouble {
 	if r.x.left != nil { // it has said all that it had to
 		r.flush()
 		return nil
@@ -89,8 +90,8 @@ func (r *relay) complete() bool { return r.x.answer.ends >= r.x.request.Answers 
 
 // brokenOff: an engine that is lost after the end of the answer has lost nothing
 // but how many tokens there were, and another one would only end it again.
-func (r *relay) brokenOff(t *trouble) *trouble {
-	if !r.complete() || t.withdrawn {
+func (r *relay) brokenOff(t *lifecycle.Trouble) *lifecycle.Trouble {
+	if !r.complete() || t.Withdrawn {
 		r.flush()
 		return t
 	}
@@ -105,8 +106,8 @@ func (r *relay) end() {
 	r.finish()
 }
 
-func (r *relay) clientGone() *trouble {
-	return &trouble{kind: refused, engine: r.call.engine.Key, fault: openai.Unavailable("the client went away")}
+func (r *relay) clientGone() *lifecycle.Trouble {
+	return &lifecycle.Trouble{Kind: lifecycle.Refused, Engine: r.call.engine.Key, Fault: openai.Unavailable("the client went away")}
 }
 
 func (r *relay) finish() {
@@ -126,7 +127,7 @@ func (r *relay) flush() {
 }
 
 // take looks at one event and makes ready what the client gets of it.
-func (r *relay) take(data []byte) *trouble {
+func (r *relay) take(data []byte) *lifecycle.Trouble {
 	x := r.x
 	if !r.chunk.Parse(data) {
 		r.ready = openai.AppendEvent(r.ready, data)
@@ -158,18 +159,18 @@ func (r *relay) take(data []byte) *trouble {
 			return nil // the client has it
 		}
 	}
-	r.timed(sample{thought: c.Thought, answered: c.Answered, visible: c.Visible, tokens: len(c.Tokens)})
+	r.timed(lifecycle.Sample{Thought: c.Thought, Answered: c.Answered, Visible: c.Visible, Tokens: len(c.Tokens)})
 	switch {
 	case !c.Says() && c.Choices == 0 && c.Report != nil: // only for us
 	case !c.Says() && r.resumed: // the beginning of a stream that has begun
-	case !c.Says() && !x.flow.begun:
+	case !c.Says() && !x.flow.Begun:
 		if len(r.held) > maxHeld {
 			return r.saysNothing()
 		}
 		r.held = openai.AppendEvent(r.held, r.shown())
 	default:
-		if !x.flow.begun {
-			if x.flow.began(r.mode()); x.flow.resume == resumeNever {
+		if !x.flow.Begun {
+			if x.flow.Began(r.mode()); x.flow.Resume == lifecycle.ResumeNever {
 				x.stays()
 			}
 			r.ready = append(r.ready, r.held...)
@@ -186,8 +187,8 @@ func (r *relay) take(data []byte) *trouble {
 }
 
 // timed notes when a chunk came, and how long its tokens took.
-func (r *relay) timed(s sample) {
-	gap, tokens, think := r.x.watch.take(time.Now(), s)
+func (r *relay) timed(s lifecycle.Sample) {
+	gap, tokens, think := r.x.watch.Take(time.Now(), s)
 	if tokens > 0 {
 		phase := phaseAnswerITL
 		if think {
@@ -210,7 +211,7 @@ func (r *relay) split() (nothing bool) {
 	c := &r.chunk
 	c.Parse(data)
 	if nothing = c.Blank && c.Choices == 1 && !c.Says(); nothing {
-		r.timed(sample{thought: r.thoughts.Thinks(), tokens: 1}) // a token came, whatever is shown of it
+		r.timed(lifecycle.Sample{Thought: r.thoughts.Thinks(), Tokens: 1}) // a token came, whatever is shown of it
 	}
 	return nothing
 }
@@ -238,14 +239,14 @@ func (r *relay) onlyOurs() bool {
 func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.request.WantsIDs }
 
 // mode is how the stream can go on, now that its first chunk is here.
-func (r *relay) mode() (resumeMode, string) {
+func (r *relay) mode() (lifecycle.ResumeMode, string) {
 	mode, why := r.x.mode(r.call.engine.About.Load())
 	switch {
-	case mode == resumeNever:
+	case mode == lifecycle.ResumeNever:
 	case !r.chunk.HasTokens:
-		mode, why = resumeNever, "the engine does not tell which tokens it sent"
-	case mode == resumeGreedy && len(r.x.answer.prompt) == 0:
-		mode, why = resumeNever, "the engine does not tell the prompt's tokens"
+		mode, why = lifecycle.ResumeNever, "the engine does not tell which tokens it sent"
+	case mode == lifecycle.ResumeGreedy && len(r.x.answer.prompt) == 0:
+		mode, why = lifecycle.ResumeNever, "the engine does not tell the prompt's tokens"
 	}
 	return mode, why
 }
@@ -260,18 +261,18 @@ const (
 	maxResumed = 1 << 20
 )
 
-func (r *relay) saysNothing() *trouble {
+func (r *relay) saysNothing() *lifecycle.Trouble {
 	fault := openai.Unavailable("engine %s sent %d bytes of events that say nothing", r.call.engine.Name(), len(r.held))
-	return &trouble{kind: lost, reached: true, engine: r.call.engine.Key, fault: fault}
+	return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: r.call.engine.Key, Fault: fault}
 }
 
 // engineFault is an error that an engine tells in its stream.
-func (r *relay) engineFault() *trouble {
+func (r *relay) engineFault() *lifecycle.Trouble {
 	fault := r.call.complaint(500, r.chunk.Raw())
-	t := &trouble{kind: lost, reached: true, answered: true, engine: r.call.engine.Key, fault: openai.Unavailable("%s", fault.Record)}
+	t := &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Answered: true, Engine: r.call.engine.Key, Fault: openai.Unavailable("%s", fault.Record)}
 	if fault.Type == openai.TypeInvalid {
 		fault.Status = 400
-		t.kind, t.fault = refused, fault
+		t.Kind, t.Fault = lifecycle.Refused, fault
 	}
 	return t
 }
@@ -314,36 +315,36 @@ func (r *relay) settle() {
 	if c.Answered && a.thought > 0 {
 		r.x.thoughtEnded()
 	}
-	if r.x.flow.resume == resumeNever {
+	if r.x.flow.Resume == lifecycle.ResumeNever {
 		return
 	}
 	if (c.Answered || c.Thought) && !c.HasTokens {
 		r.x.cannotResume("the engine did not tell which tokens it sent")
 		return
 	}
-	if len(a.sofar)+len(a.beyond.tokens) > maxResumed {
-		a.sofar, a.beyond = nil, overlap{}
+	if len(a.sofar)+len(a.beyond.Tokens) > maxResumed {
+		a.sofar, a.beyond = nil, lifecycle.Overlap{}
 		r.x.cannotResume("the answer is longer than any that goes on elsewhere")
 		return
 	}
-	if r.x.flow.resume == resumeGreedy && (c.Thought || r.thoughts.Holds()) {
-		r.x.flow.thinks = true
-		a.beyond.tokens = append(a.beyond.tokens, c.Tokens...)
+	if r.x.flow.Resume == lifecycle.ResumeGreedy && (c.Thought || r.thoughts.Holds()) {
+		r.x.flow.Thinks = true
+		a.beyond.Tokens = append(a.beyond.Tokens, c.Tokens...)
 		return
 	}
-	if r.x.flow.resume == resumeExact {
+	if r.x.flow.Resume == lifecycle.ResumeExact {
 		a.sofar = append(a.sofar, c.Tokens...)
 		return
 	}
-	a.beyond.tokens = append(a.beyond.tokens, c.Tokens...)
+	a.beyond.Tokens = append(a.beyond.Tokens, c.Tokens...)
 	switch {
 	case !c.Answered:
-	case r.whole && r.again.isEmpty():
-		r.x.flow.thinks = false
-		a.sofar = append(a.sofar, a.beyond.tokens...)
-		a.beyond = overlap{}
+	case r.whole && r.again.IsEmpty():
+		r.x.flow.Thinks = false
+		a.sofar = append(a.sofar, a.beyond.Tokens...)
+		a.beyond = lifecycle.Overlap{}
 	default:
-		a.beyond.text = append(a.beyond.text, r.said()...)
+		a.beyond.Text = append(a.beyond.Text, r.said()...)
 	}
 }
 

@@ -6,13 +6,14 @@ import (
 	"strings"
 	"testing"
 
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/openai"
 )
 
 // settled is a relay in the middle of a greedy answer, at a chunk of two tokens:
 // after none of those can another engine go on.
 func settled() *relay {
-	r := &relay{x: &exchange{flow: flow{begun: true, resume: resumeGreedy}}}
+	r := &relay{x: &exchange{flow: lifecycle.Route{Begun: true, Resume: lifecycle.ResumeGreedy}}}
 	r.chunk = openai.Chunk{Answered: true, HasTokens: true, Tokens: []uint32{1, 2}, Text: []byte(`"a piece of some twenty bytes"`)}
 	return r
 }
@@ -27,7 +28,7 @@ func TestWhatIsKeptGrowsEvenly(t *testing.T) {
 		r.settle()
 	}
 	runtime.ReadMemStats(&after)
-	text := len(r.x.answer.beyond.text)
+	text := len(r.x.answer.beyond.Text)
 	if spent := after.TotalAlloc - before.TotalAlloc; text < 20*pieces || spent > 100*uint64(text) {
 		t.Errorf("%d bytes were taken for %d", spent, text)
 	}
@@ -37,8 +38,8 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	r := settled()
 	r.x.answer.sofar = make([]uint32, maxResumed)
 	r.settle()
-	if r.settle(); r.x.flow.resume != resumeNever || r.x.answer.sofar != nil || r.x.answer.beyond.tokens != nil {
-		t.Errorf("%d and %d tokens are kept", len(r.x.answer.sofar), len(r.x.answer.beyond.tokens))
+	if r.settle(); r.x.flow.Resume != lifecycle.ResumeNever || r.x.answer.sofar != nil || r.x.answer.beyond.Tokens != nil {
+		t.Errorf("%d and %d tokens are kept", len(r.x.answer.sofar), len(r.x.answer.beyond.Tokens))
 	}
 }
 

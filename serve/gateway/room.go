@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"meridian/decide/placement"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -28,13 +29,13 @@ func tookNoMore(candidates []placement.Engine, key string) bool {
 // are full: one that could not leave it again would keep it from prompts to its end.
 func (x *exchange) maySpare() bool {
 	mode, _ := x.mode(&roster.About{Kind: openai.KindMeridian})
-	return mode == resumeExact && x.flow.mayMove()
+	return mode == lifecycle.ResumeExact && x.flow.MayMove()
 }
 
 // mayReturn tells whether a request may go on at the engine that it has just left.
 func (x *exchange) mayReturn() bool {
 	e := x.g.roster.Get(x.passage.from)
-	return e != nil && e.Up.Load() && !x.flow.avoids(e.Key) && !x.g.roster.IsFull(e)
+	return e != nil && e.Up.Load() && !x.flow.Avoids(e.Key) && !x.g.roster.IsFull(e)
 }
 
 // awaitRoom waits a moment for an engine to have room or to come. It is false when the stream

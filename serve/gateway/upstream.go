@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"meridian/member/trust"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -81,14 +82,14 @@ type leg struct {
 }
 
 // send posts a leg and waits for the head of the answer.
-func (g *Gateway) send(parent context.Context, l leg) (*call, *trouble) {
+func (g *Gateway) send(parent context.Context, l leg) (*call, *lifecycle.Trouble) {
 	ctx, cancel := context.WithCancelCause(parent)
 	c := &call{engine: l.engine, of: cmp.Or(l.of, l.id), sent: l.body, client: l.client, ctx: ctx, cancel: cancel, logger: g.options.Logger}
 	c.silence = time.AfterFunc(l.silent, func() { cancel(errStalled) })
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.engine.URL+l.path, bytes.NewReader(l.body))
 	if err != nil {
 		c.close()
-		return nil, &trouble{kind: lost, engine: l.engine.Key, fault: openai.Unavailable("%v", err)}
+		return nil, &lifecycle.Trouble{Kind: lifecycle.Lost, Engine: l.engine.Key, Fault: openai.Unavailable("%v", err)}
 	}
 	request.Header = http.Header{
 		"Content-Type": {"application/json"}, headerRequest: {cmp.Or(l.of, l.id)}, headerClientRequest: {l.id}, "User-Agent": {"meridian-gateway"},
@@ -129,27 +130,27 @@ func (c *call) close() {
 }
 
 // trouble says what an error of the connection means.
-func (c *call) trouble(err error) *trouble {
-	t := &trouble{kind: lost, reached: !roster.IsDial(err), engine: c.engine.Key}
+func (c *call) trouble(err error) *lifecycle.Trouble {
+	t := &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: !roster.IsDial(err), Engine: c.engine.Key}
 	id := c.engine.Name()
 	switch {
 	case errors.Is(context.Cause(c.ctx), errStalled):
-		t.fault = &openai.Error{Message: fmt.Sprintf("engine %s: %v", id, errStalled), Type: openai.TypeServer, Status: http.StatusGatewayTimeout}
+		t.Fault = &openai.Error{Message: fmt.Sprintf("engine %s: %v", id, errStalled), Type: openai.TypeServer, Status: http.StatusGatewayTimeout}
 	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		t.fault = openai.Unavailable("engine %s closed the connection", id)
+		t.Fault = openai.Unavailable("engine %s closed the connection", id)
 	case roster.IsDial(err):
-		t.fault = openai.Unavailable("engine %s cannot be reached", id)
-		t.fault.Record = fmt.Sprintf("engine %s: %s", id, c.words(err)) // with its address, which is no client's concern
+		t.Fault = openai.Unavailable("engine %s cannot be reached", id)
+		t.Fault.Record = fmt.Sprintf("engine %s: %s", id, c.words(err)) // with its address, which is no client's concern
 	default:
-		t.fault = openai.Unavailable("engine %s: %s", id, c.words(err))
+		t.Fault = openai.Unavailable("engine %s: %s", id, c.words(err))
 	}
 	if c.ctx.Err() != nil && !errors.Is(context.Cause(c.ctx), errStalled) {
-		t.withdrawn = true
+		t.Withdrawn = true
 		return t
 	}
 	c.engine.Failed.Add(1)
-	if c.engine.MarkFailed(err, t.fault.Recorded()) {
-		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.URL, "request", c.of, "error", t.fault.Recorded())
+	if c.engine.MarkFailed(err, t.Fault.Recorded()) {
+		c.logger.Warn("an engine was lost", "engine", id, "url", c.engine.URL, "request", c.of, "error", t.Fault.Recorded())
 	}
 	return t
 }
@@ -166,41 +167,41 @@ func (c *call) words(err error) string {
 }
 
 // tooLate is what becomes of an answer that begins when its leg was given up.
-func (c *call) tooLate() *trouble {
-	return &trouble{kind: lost, reached: true, withdrawn: true, engine: c.engine.Key, fault: openai.Unavailable("it was given up")}
+func (c *call) tooLate() *lifecycle.Trouble {
+	return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Withdrawn: true, Engine: c.engine.Key, Fault: openai.Unavailable("it was given up")}
 }
 
 // maxErrorBytes is how much of an engine's refusal is read.
 const maxErrorBytes = 64 << 10
 
 // status says what an answer that is none means.
-func (c *call) status() *trouble {
+func (c *call) status() *lifecycle.Trouble {
 	status := c.response.StatusCode
 	data, err := io.ReadAll(io.LimitReader(c.response.Body, maxErrorBytes))
 	if err != nil {
 		return c.trouble(err)
 	}
 	fault := c.complaint(status, data)
-	t := &trouble{kind: refused, reached: true, engine: c.engine.Key, fault: fault, priority: bytes.Contains(bytes.ToLower(data), []byte("priority"))}
+	t := &lifecycle.Trouble{Kind: lifecycle.Refused, Reached: true, Engine: c.engine.Key, Fault: fault, Priority: bytes.Contains(bytes.ToLower(data), []byte("priority"))}
 	switch {
 	case status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable:
-		t.kind, t.reached = busy, false
+		t.Kind, t.Reached = lifecycle.Busy, false
 		fault.RetryAfter = time.Second
 		if seconds, err := strconv.Atoi(c.response.Header.Get("Retry-After")); err == nil && seconds > 0 {
 			fault.RetryAfter = time.Duration(min(seconds, 3600)) * time.Second
 		}
 	case status == http.StatusUnauthorized || status == http.StatusForbidden || status < 400:
-		t.kind = lost
-		t.fault = openai.Unavailable("engine %s does not let the gateway in: status %d", c.engine.Name(), status)
+		t.Kind = lifecycle.Lost
+		t.Fault = openai.Unavailable("engine %s does not let the gateway in: status %d", c.engine.Name(), status)
 	case status >= 500 || status == http.StatusRequestTimeout:
-		t.kind, t.answered = lost, true
-		t.fault = openai.Unavailable("%s", fault.Record)
+		t.Kind, t.Answered = lifecycle.Lost, true
+		t.Fault = openai.Unavailable("%s", fault.Record)
 	}
 	return t
 }
 
 // readAll reads an answer that is no stream.
-func (c *call) readAll(limit int64) ([]byte, *trouble) {
+func (c *call) readAll(limit int64) ([]byte, *lifecycle.Trouble) {
 	// What an engine says of its answer's length is believed as it comes true.
 	size := int64(4 << 10)
 	if said := c.response.ContentLength; said >= 0 {

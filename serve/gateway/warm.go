@@ -11,6 +11,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/internal/budget"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -212,7 +213,7 @@ func (w *warmer) start(engines []*roster.Engine, now time.Time) {
 // compute has an engine compute a history.
 func (w *warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	var computed ComputedPrompt
-	var trouble *trouble
+	var trouble *lifecycle.Trouble
 	fits := h.write()
 	if fits {
 		bounded, done := context.WithTimeout(ctx, min(warmTimeout, w.g.options.PrefillTimeout))
@@ -235,7 +236,7 @@ func (w *warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	default:
 		end = warmFailed
 		// What the engine said may have text of the prompt in it.
-		w.g.options.Logger.Debug("a next turn was not computed ahead", "engine", e.Name(), "status", trouble.fault.Status)
+		w.g.options.Logger.Debug("a next turn was not computed ahead", "engine", e.Name(), "status", trouble.Fault.Status)
 	}
 	w.mu.Lock()
 	w.working[e](nil)

@@ -57,12 +57,12 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	defer g.roster.Computes(e, c)()
 	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.Endpoint, body: c.Body.With(promptOnly(c.IsChat())...)})
 	out.Renew() // it may have taken longer than an answer usually may
-	if trouble != nil && trouble.withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		trouble.fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.Name(), g.options.PrefillTimeout)
-		trouble.fault.Status = http.StatusGatewayTimeout
+	if trouble != nil && trouble.Withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		trouble.Fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.Name(), g.options.PrefillTimeout)
+		trouble.Fault.Status = http.StatusGatewayTimeout
 	}
 	if trouble != nil {
-		trouble.fault.Write(w)
+		trouble.Fault.Write(w)
 		return
 	}
 	g.roster.ComputedAhead(e, c.Prefix, time.Now())

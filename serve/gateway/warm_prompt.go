@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -33,14 +34,14 @@ type ComputedPrompt struct {
 // of the lowest priority; a server whose scheduler does not go by priorities refuses that
 // and says so, gets it without, and is not asked again. ctx ends before PrefillTimeout is
 // over: an engine that has no time for what is of the lowest priority has not failed.
-func (g *Gateway) computePrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *trouble) {
+func (g *Gateway) computePrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *lifecycle.Trouble) {
 	view, isObject := openai.ViewBody(l.body)
 	if !isObject || e.About.Load().Kind != openai.KindVLLM || e.Unprioritized.Load() {
 		return g.sendPrompt(ctx, e, l)
 	}
 	low := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority", Value: []byte(lowestPriority)})}
 	computed, trouble := g.sendPrompt(ctx, e, low)
-	if trouble == nil || trouble.kind != refused || !trouble.priority {
+	if trouble == nil || trouble.Kind != lifecycle.Refused || !trouble.Priority {
 		return computed, trouble
 	}
 	plain := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority"})}
@@ -50,7 +51,7 @@ func (g *Gateway) computePrompt(ctx context.Context, e *roster.Engine, l promptL
 	return computed, trouble
 }
 
-func (g *Gateway) sendPrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *trouble) {
+func (g *Gateway) sendPrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *lifecycle.Trouble) {
 	began := time.Now()
 	c, trouble := g.send(ctx, leg{engine: e, path: l.path, body: l.body, client: &openai.Body{}, id: newTransfer().String(), silent: g.options.PrefillTimeout + time.Second})
 	if trouble != nil {
@@ -67,7 +68,7 @@ func (g *Gateway) sendPrompt(ctx context.Context, e *roster.Engine, l promptLeg)
 	}
 	var a answer
 	a.note(&chunk)
-	p := ComputedPrompt{Engine: e.Name(), PromptTokens: a.usage.PromptTokens, Ms: ms(time.Since(began))}
+	p := ComputedPrompt{Engine: e.Name(), PromptTokens: a.usage.PromptTokens, Ms: lifecycle.Milliseconds(time.Since(began))}
 	if home := e.Home.Load(); home != nil {
 		p.Agent = home.Name
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -192,7 +193,7 @@ func (g *Gateway) tokenize(ctx context.Context, e *roster.Engine, members map[st
 	defer done()
 	c, trouble := g.send(ctx, leg{engine: e, path: "/tokenize", body: body, client: &openai.Body{}, id: newTransfer().String(), silent: 2 * tokenizeTimeout})
 	if trouble != nil {
-		return nil, trouble.kind == refused
+		return nil, trouble.Kind == lifecycle.Refused
 	}
 	defer c.close()
 	data, trouble := c.readAll(maxTokenized)
