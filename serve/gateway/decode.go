@@ -2,9 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +11,7 @@ import (
 	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -39,19 +37,17 @@ type answer struct {
 	id, created json.RawMessage
 }
 
-func notJSON(e *roster.Engine) *lifecycle.Trouble {
-	return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: e.Key, Fault: openai.Unavailable("engine %s answered with what is no JSON object", e.Name())}
-}
-
 // decoded is a decode leg from what was asked to how it ended.
 type decoded struct {
 	lifecycle.Step
-	by      *roster.Engine
-	leg     decodeLeg
-	record  ledger.Leg
-	took    time.Duration
-	report  *openai.Report
-	trouble *lifecycle.Trouble
+	by  *roster.Engine
+	leg upstream.DecodeLeg
+	// promised is the prefill leg that is to fulfil what the leg was promised, nil for none.
+	promised *prefillRun
+	record   ledger.Leg
+	took     time.Duration
+	report   *openai.Report
+	trouble  *lifecycle.Trouble
 }
 
 // decode sends a decode leg and brings its answer to the client.
@@ -68,7 +64,7 @@ func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
 	leave := x.mayLeave(e, about, &d.leg)
 	before := x.answer.tokens
 	x.asked = time.Now()
-	d.report, d.trouble = x.decodeLeg(e, about, d.leg)
+	d.report, d.trouble = x.decodeLeg(e, about, d.leg, d.promised)
 	d.took = time.Since(x.asked)
 	leave()
 	d.record.Tokens = x.answer.tokens - before
@@ -78,8 +74,8 @@ func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
 // askDecode says what a decode leg asks for. It returns what to do instead, where the leg
 // needs a ticket and there is none.
 func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
-	d.leg = decodeLeg{traced: x.trace.leg(), mode: d.Resume, prompt: x.answer.prompt, sofar: x.answer.sofar}
-	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.ID, Span: spanOf(d.leg.traced)}
+	d.leg = upstream.DecodeLeg{Traced: x.trace.Leg(), Mode: d.Resume, Prompt: x.answer.prompt, Sofar: x.answer.sofar}
+	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.ID, Span: upstream.SpanOf(d.leg.Traced)}
 	if run := x.promised; run != nil && d.Ticket && d.by.Home.Load() == nil {
 		x.promised = nil
 		if next := x.endPrefill(run); !next.Ticket {
@@ -87,7 +83,7 @@ func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
 		}
 	}
 	if d.Ticket {
-		d.leg.transfer, d.leg.params, d.leg.promised = x.transfer, x.params, x.promised
+		d.leg.Transfer, d.leg.Params, d.promised = x.transfer, x.params, x.promised
 		d.record.Transfer = x.transfer.String()
 	} else if x.dropPromised(otherLegFailed); !x.flow.Ticket { // else it is kept until this engine has begun
 		x.giveBack()
@@ -104,7 +100,7 @@ func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
 		mode, _ := x.mode(about)
 		x.answer = answer{kind: about.Kind, tells: mode != lifecycle.ResumeNever}
 	}
-	d.leg.tells = x.answer.tells
+	d.leg.Tells = x.answer.tells
 	return nil
 }
 
@@ -125,10 +121,10 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 	case d.Resume != lifecycle.ResumeNever:
 		x.rec.Resumed++
 	}
-	if d.trouble != nil && d.leg.promised.failed() && x.ctx.Err() == nil && !x.flow.Begun {
+	if d.trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.flow.Begun {
 		x.promised = nil
 		x.g.count.broken.Add(1)
-		next := x.endPrefill(d.leg.promised)
+		next := x.endPrefill(d.promised)
 		d.trouble.GiveUp(otherLegFailed)
 		x.note(d.record, x.asked, d.took, d.trouble)
 		return next
@@ -175,34 +171,34 @@ func (x *exchange) mode(about *roster.About) (lifecycle.ResumeMode, string) {
 	return lifecycle.Resumable(x.request, about.Kind, about.MaxContext)
 }
 
-func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg) (*openai.Report, *lifecycle.Trouble) {
+func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.DecodeLeg, promised *prefillRun) (*openai.Report, *lifecycle.Trouble) {
 	path, body := x.request.Endpoint, []byte(nil)
-	if d.mode == lifecycle.ResumeGreedy {
+	if d.Mode == lifecycle.ResumeGreedy {
 		var left bool
-		if body, left = x.legs.greedy(d, about); !left {
+		if body, left = x.legs.Greedy(d, about); !left {
 			return nil, x.endGreedy()
 		}
 		path = openai.PathCompletions
 	} else {
-		d.thoughtEnd = x.g.warmer.thoughtEnd(x.request, e)
-		body = x.legs.decode(d, about)
+		d.ThoughtEnd = x.g.warmer.thoughtEnd(x.request, e)
+		body = x.legs.Decode(d, about)
 	}
 	e.Running.Add(1)
 	computed := func() {}
-	if d.params == nil {
+	if d.Params == nil {
 		computed = x.g.roster.Computes(e, x.request)
 	}
 	waiting := true
 	arrived := func() bool {
 		if waiting {
-			if !d.promised.use() {
+			if !promised.use() {
 				return false
 			}
 			waiting = false
 			x.landing(time.Now())
 			x.roomUntil = time.Time{}
-			x.taken = x.taken || d.params != nil  // also where the client leaves in the middle
-			if d.params == nil && x.flow.Ticket { // it went back to the engine whose ticket it is
+			x.taken = x.taken || d.Params != nil  // also where the client leaves in the middle
+			if d.Params == nil && x.flow.Ticket { // it went back to the engine whose ticket it is
 				x.flow.Ticket = false
 				x.giveBack()
 				x.params = nil
@@ -224,17 +220,17 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d decodeLeg)
 		silent = x.g.options.FirstTokenTimeout
 	}
 	ctx := x.ctx
-	if d.promised != nil {
-		ctx, silent = d.promised.alive, silent+x.g.options.PrefillTimeout
+	if promised != nil {
+		ctx, silent = promised.alive, silent+x.g.options.PrefillTimeout
 	}
-	c, trouble := x.g.send(ctx, leg{engine: e, path: path, body: body, client: x.request.Body, id: x.rec.ID, trace: &x.trace, traced: d.traced, silent: silent})
+	c, trouble := x.g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: path, Body: body, Client: x.request.Body, ID: x.rec.ID, Trace: &x.trace, Traced: d.Traced, Silent: silent})
 	if trouble != nil {
 		return nil, trouble
 	}
-	defer c.close()
-	isStream := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
+	defer c.Close()
+	isStream := strings.HasPrefix(c.Response.Header.Get("Content-Type"), openai.EventStream)
 	if x.request.Stream && isStream {
-		r := relay{x: x, call: c, greedy: d.mode == lifecycle.ResumeGreedy, resumed: x.flow.Begun, arrived: arrived}
+		r := relay{x: x, call: c, greedy: d.Mode == lifecycle.ResumeGreedy, resumed: x.flow.Begun, arrived: arrived}
 		if r.greedy {
 			r.again = x.answer.beyond.Clone()
 		}
@@ -255,24 +251,24 @@ func (x *exchange) endGreedy() *lifecycle.Trouble {
 
 // wholeAnswer passes on an answer that is no stream. Nothing of it has been
 // sent before all of it is here, so that a loss can be mended.
-func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *lifecycle.Trouble) {
+func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) (*openai.Report, *lifecycle.Trouble) {
 	whole := budget.Held{Budget: &x.g.answers}
 	defer whole.Release()
-	if trouble := c.readWhole(&whole, x.g.options.MaxResponseBytes); trouble != nil {
+	if trouble := c.ReadWhole(&whole, x.g.options.MaxResponseBytes); trouble != nil {
 		return nil, trouble
 	}
 	data := whole.Data
 	if !arrived() {
-		return nil, c.tooLate()
+		return nil, c.TooLate()
 	}
 	var chunk openai.Chunk
 	if !chunk.Parse(data) {
-		return nil, notJSON(c.engine)
+		return nil, upstream.NotJSON(c.Engine)
 	}
 	if chunk.Moved {
-		return nil, leftUnasked(c.engine)
+		return nil, leftUnasked(c.Engine)
 	}
-	data = x.splitWhole(c.engine, &chunk)
+	data = x.splitWhole(c.Engine, &chunk)
 	now := time.Now()
 	x.watch.Take(now, lifecycle.Sample{Answered: true, Visible: true})
 	x.answer.note(&chunk)
@@ -291,24 +287,6 @@ func (x *exchange) wholeAnswer(c *call, arrived func() bool) (*openai.Report, *l
 	}
 	x.out.Whole(data, x.rec, x.watch.Latency(now))
 	return report, nil
-}
-
-// readWhole reads an answer that is no stream. Clients can ask for large ones, so
-// they share their memory, as requests do.
-func (c *call) readWhole(whole *budget.Held, most int64) *lifecycle.Trouble {
-	err := whole.Fill(io.LimitReader(c.response.Body, most+1), c.response.ContentLength, most+1)
-	switch {
-	case errors.Is(err, budget.ErrSpent):
-		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.Budget.Limit).WithCode(openai.CodeOverloaded)
-		fault.RetryAfter = lifecycle.RetryAfter
-		return &lifecycle.Trouble{Kind: lifecycle.Refused, Reached: true, Answered: true, Engine: c.engine.Key, Fault: fault}
-	case err == nil && int64(len(whole.Data)) > most:
-		err = fmt.Errorf("its answer has more than %d bytes", most)
-	}
-	if err != nil {
-		return c.trouble(err)
-	}
-	return nil
 }
 
 // Bounds of what an engine says of its answer.

@@ -11,6 +11,7 @@ import (
 	"meridian/member/trust"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 )
 
 // Whatever stands in the directory as an engine, the gateway goes on: it passes the
@@ -50,10 +51,10 @@ func FuzzEngineRecords(f *testing.F) {
 		for _, e := range r.All() {
 			r.Answered(e, &roster.About{ID: e.Name(), Models: []string{"m"}, Asked: true})
 			r.Note(e.Key, a.Prefix, time.Now())
-			l := legs{request: a, key: &key}
-			l.prefill(kv.ID{1}, trust.Trace{}, e.About.Load(), true)
+			l := upstream.Legs{Request: a, Key: &key}
+			l.Prefill(kv.ID{1}, trust.Trace{}, e.About.Load(), true)
 			if home := e.Home.Load(); home != nil {
-				l.promise(kv.ID{1}, home)
+				l.Promise(kv.ID{1}, home)
 			}
 		}
 		r.Candidates(roster.Wanted{Request: a, Avoid: func(string) bool { return false }}, time.Now())

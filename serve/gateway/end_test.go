@@ -1,14 +1,11 @@
 package gateway
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	"meridian/see/ledger"
-	"meridian/serve/gateway/lifecycle"
-	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -93,38 +90,5 @@ func TestEndOfAGreedyAnswerIsMade(t *testing.T) {
 	r := c.post(openai.PathChat, `{"model":"m","messages":[{"role":"user","content":"short"}],"max_tokens":12,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`)
 	if want := `"total_tokens":17,"completion_tokens_details":{"reasoning_tokens":4}}`; !strings.Contains(string(r.body), want) {
 		t.Errorf("after a thought, no %s in\n%s", want, r.body)
-	}
-}
-
-// null is no limit, where saying nothing is one of 16 tokens.
-func TestGreedyLimits(t *testing.T) {
-	for _, test := range []struct {
-		path, body string
-		left       int // 0: it cannot go on
-	}{
-		{openai.PathCompletions, `{"prompt":"x"}`, 16 - 2},
-		{openai.PathCompletions, `{"prompt":"x","max_tokens":null}`, 4096 - 3 - 2},
-		{openai.PathCompletions, `{"prompt":"x","max_tokens":7}`, 7 - 2},
-		{openai.PathChat, `{"messages":[]}`, 4096 - 3 - 2},
-		{openai.PathChat, `{"messages":[],"max_tokens":9,"max_completion_tokens":null}`, 9 - 2},
-		{openai.PathChat, `{"messages":[],"max_tokens":2}`, 0},
-	} {
-		l := legs{request: parsedRequest(t, test.path, test.body)}
-		body, ok := l.greedy(decodeLeg{prompt: []uint32{1, 2, 3}, sofar: []uint32{4, 5}}, &roster.About{MaxContext: 4096})
-		var leg struct {
-			Max int `json:"max_tokens"`
-		}
-		if ok {
-			if err := json.Unmarshal(body, &leg); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if leg.Max != test.left {
-			t.Errorf("%s: %d tokens are left, want %d", test.body, leg.Max, test.left)
-		}
-	}
-	a := parsedRequest(t, openai.PathCompletions, `{"prompt":"x","max_tokens":null,"temperature":0,"stream":true}`)
-	if mode, why := lifecycle.Resumable(a, openai.KindVLLM, 0); mode != lifecycle.ResumeNever || !strings.Contains(why, "how long its context is") {
-		t.Errorf("without a limit and a context: %v, %q", mode, why)
 	}
 }

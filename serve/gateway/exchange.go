@@ -16,6 +16,7 @@ import (
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -27,12 +28,12 @@ type exchange struct {
 	out     *edge.Writer
 	body    budget.Held
 	request *request.Request
-	legs    legs
+	legs    upstream.Legs
 	flow    lifecycle.Route
 	watch   lifecycle.Stopwatch
 	rec     *ledger.Record
 
-	trace    tracing
+	trace    upstream.Trace
 	id       kv.ID
 	offers   int             // transfer ids that were used
 	transfer kv.ID           // of the ticket that is held
@@ -214,7 +215,7 @@ func (x *exchange) countFallBack(next lifecycle.Step) lifecycle.Step {
 
 // learn remembers which tokens the prompt came to.
 func (x *exchange) learn(prompt []uint32) {
-	if x.legs.learns {
+	if x.legs.Learns {
 		x.g.roster.LearnTokens(x.request.Prefix, prompt)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,6 +16,7 @@ import (
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 )
 
 // Gateway is open. It owns its listeners, the watch of the directory and the
@@ -29,8 +29,7 @@ type Gateway struct {
 	watch      *directory.Watch
 	admission  *edge.Admission
 	answers    budget.Budget // of answers that are no streams
-	client     *http.Client
-	transport  *http.Transport
+	upstream   *upstream.Client
 	ledger     *ledger.Ledger
 	ownLedger  bool
 	count      counters
@@ -69,15 +68,16 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 			Running: o.MaxRunning, Waiting: o.MaxWaiting, QueueTimeout: o.QueueTimeout,
 			BodyBytes: o.MaxBodyBytes, BodyMemory: o.MaxBodyMemory, BodyTimeout: o.BodyTimeout,
 		}),
-		answers:   budget.Budget{Limit: o.MaxResponseMemory},
-		transport: newTransport(o.MaxRunning), ledger: o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
+		answers: budget.Budget{Limit: o.MaxResponseMemory},
+		ledger:  o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
 		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
-	g.client = &http.Client{Transport: g.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	client := upstream.NewHTTP(o.MaxRunning)
 	g.keys.Replace(o.APIKeys)
 	g.adminKeys.Replace(o.AdminKeys)
-	g.roster = roster.New(roster.Options{Place: o.Place, Client: g.client, ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, Logger: o.Logger, Drains: g.drain})
+	g.roster = roster.New(roster.Options{Place: o.Place, Client: client, ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, Logger: o.Logger, Drains: g.drain})
+	g.upstream = &upstream.Client{HTTP: client, Roster: g.roster, Logger: o.Logger}
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
 	}
@@ -158,7 +158,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	}
 	g.active.Wait()
 	g.roster.Close()
-	g.transport.CloseIdleConnections()
+	g.upstream.HTTP.CloseIdleConnections()
 	if g.ownLedger && g.ledger != nil {
 		errs = append(errs, g.ledger.Close(context.WithoutCancel(ctx)))
 	}

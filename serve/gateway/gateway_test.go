@@ -19,6 +19,7 @@ import (
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -215,7 +216,7 @@ func (r reply) whole(t *testing.T, prompt string, seed int64, n int) {
 
 func (c *testCell) record(r reply) *ledger.Record {
 	c.t.Helper()
-	id := r.header.Get(headerRequest)
+	id := r.header.Get(upstream.HeaderRequest)
 	var record *ledger.Record
 	c.until("there is a record of "+id, func() (found bool) { // it is written after the client has its answer
 		var err error

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -53,12 +54,12 @@ func (x *exchange) giveBack() {
 		defer func() { <-g.givingBack }()
 		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)
 		defer cancel()
-		c, trouble := g.send(ctx, leg{engine: e, path: openai.PathCompletions, body: body, client: &openai.Body{}, id: newTransfer().String(), of: of, silent: giveBackTimeout})
+		c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: openai.PathCompletions, Body: body, Client: &openai.Body{}, ID: newTransfer().String(), Of: of, Silent: giveBackTimeout})
 		if trouble != nil {
 			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.Name(), "error", trouble.Fault.Recorded())
 			return
 		}
-		defer c.close()
-		_, _ = c.readAll(maxPrefillBytes) // so that the connection can be used again
+		defer c.Close()
+		_, _ = c.ReadAll(maxPrefillBytes) // so that the connection can be used again
 	})
 }

@@ -17,6 +17,7 @@ import (
 
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -311,8 +312,8 @@ func TestAdmin(t *testing.T) {
 		return c.do(request)
 	}
 	for path, says := range map[string]string{
-		"/health": `"ready": true`, "/ready": "ready", "/metrics": "numbers", "/debug/requests": r.header.Get(headerRequest),
-		"/debug/requests/" + r.header.Get(headerRequest): `"kind": "prefill"`, "/debug/engines": `"id": "p0"`, "/debug/pprof/": "goroutine",
+		"/health": `"ready": true`, "/ready": "ready", "/metrics": "numbers", "/debug/requests": r.header.Get(upstream.HeaderRequest),
+		"/debug/requests/" + r.header.Get(upstream.HeaderRequest): `"kind": "prefill"`, "/debug/engines": `"id": "p0"`, "/debug/pprof/": "goroutine",
 	} {
 		got := get("localhost:1", path)
 		if got.status != 200 || !bytes.Contains(got.body, []byte(says)) {
@@ -372,7 +373,7 @@ func TestAnAnswerThatWasTakenIsFinished(t *testing.T) {
 	w := hangsUp{httptest.NewRecorder(), leave}
 	body := strings.NewReader(completion("short", ""))
 	c.publicHandler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodPost, openai.PathCompletions, body))
-	record, err := c.ledger.Find(w.Header().Get(headerRequest))
+	record, err := c.ledger.Find(w.Header().Get(upstream.HeaderRequest))
 	if err != nil {
 		t.Fatal(err)
 	}

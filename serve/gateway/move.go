@@ -13,6 +13,7 @@ import (
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -193,19 +194,19 @@ type passage struct {
 
 // mayLeave lets a decode leg leave, where another engine could go on exactly; end is called
 // when the leg has ended.
-func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *decodeLeg) (end func()) {
+func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *upstream.DecodeLeg) (end func()) {
 	x.departure, x.left = nil, nil
 	mode := x.flow.Resume
 	if !x.flow.Begun {
 		mode, _ = x.mode(about)
 	}
-	if mode == lifecycle.ResumeNever || !d.tells || !x.flow.MayMove() {
+	if mode == lifecycle.ResumeNever || !d.Tells || !x.flow.MayMove() {
 		return func() {}
 	}
 	if about.Kind == openai.KindMeridian { // others know nothing of it
-		d.move = newTransfer()
+		d.Move = newTransfer()
 	}
-	x.departure = &departure{engine: e, kind: about.Kind, transfer: d.move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.Avoid), began: time.Now(), chosen: x.chosen}
+	x.departure = &departure{engine: e, kind: about.Kind, transfer: d.Move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.Avoid), began: time.Now(), chosen: x.chosen}
 	x.departure.answered.Store(int64(x.answer.tokens))
 	x.departure.phase.Store(uint32(x.phase()))
 	x.g.departures.add(x.departure)

@@ -7,6 +7,7 @@ import (
 
 	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -60,10 +61,10 @@ func (x *exchange) offer(key string) lifecycle.Step {
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
 	defer cancel()
-	run := &prefillRun{engine: e, transfer: newTransfer(), traced: x.trace.leg(), path: openai.PathCompletions, began: time.Now()}
-	body := x.legs.offer(decodeLeg{transfer: run.transfer, traced: run.traced, prompt: x.answer.prompt, sofar: x.answer.sofar}, e.About.Load())
+	run := &prefillRun{engine: e, transfer: newTransfer(), traced: x.trace.Leg(), path: openai.PathCompletions, began: time.Now()}
+	body := x.legs.Offer(upstream.DecodeLeg{Transfer: run.transfer, Traced: run.traced, Prompt: x.answer.prompt, Sofar: x.answer.sofar}, e.About.Load())
 	run.params, run.trouble = x.prefillLeg(ctx, run, body)
-	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.Name(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
+	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.Name(), Transfer: run.transfer.String(), Span: upstream.SpanOf(run.traced)}
 	run.trouble.GiveUp("it took too long to offer what it has")
 	x.note(record, run.began, time.Since(run.began), run.trouble)
 	if run.trouble == nil {

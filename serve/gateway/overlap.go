@@ -29,7 +29,7 @@ func (r *relay) cut() *lifecycle.Trouble {
 	tokens, text, ok := r.again.Repeat(c.Tokens, textIn(c))
 	if !ok {
 		r.x.cannotResume("another engine's answer is not the same")
-		return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: r.call.engine.Key, Fault: openai.Unavailable("engine %s goes on with another answer", r.call.engine.Name())}
+		return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: r.call.Engine.Key, Fault: openai.Unavailable("engine %s goes on with another answer", r.call.Engine.Name())}
 	}
 	c.Tokens, r.text, c.Answered = tokens, text, text != ""
 	return nil

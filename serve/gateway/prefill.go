@@ -14,6 +14,7 @@ import (
 	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -87,7 +88,7 @@ func (x *exchange) prefill(key string) lifecycle.Step {
 	run := x.beginPrefill(e, x.nextTransfer(), promised)
 	if promised {
 		x.g.count.promises.Add(1)
-		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.promise(run.transfer, home), false
+		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.Promise(run.transfer, home), false
 		return x.flow.Promised()
 	}
 	return x.endPrefill(run)
@@ -98,17 +99,17 @@ func (x *exchange) prefill(key string) lifecycle.Step {
 func (x *exchange) mayPromise(prefill *roster.Engine) bool {
 	decode := x.g.roster.Get(x.flow.Decode)
 	redeems := func(e *roster.Engine) bool { return e != nil && e.Home.Load() != nil && !e.Stray.Load() }
-	return x.legs.key != nil && redeems(prefill) && redeems(decode) &&
+	return x.legs.Key != nil && redeems(prefill) && redeems(decode) &&
 		prefill.Waiting.Load()+int64(x.request.Tokens) <= int64(x.g.options.PromiseTokens)
 }
 
 // beginPrefill sends a prefill leg, and waits for its end unless it is promised.
 func (x *exchange) beginPrefill(e *roster.Engine, t kv.ID, promised bool) *prefillRun {
-	run := &prefillRun{engine: e, transfer: t, traced: x.trace.leg(), began: time.Now(), done: make(chan struct{})}
+	run := &prefillRun{engine: e, transfer: t, traced: x.trace.Leg(), began: time.Now(), done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(x.ctx)
 	run.cancel = cancel
 	run.alive, run.lose = context.WithCancel(x.ctx)
-	body := x.legs.prefill(t, run.traced, e.About.Load(), promised)
+	body := x.legs.Prefill(t, run.traced, e.About.Load(), promised)
 	computed := x.g.roster.Computes(e, x.request)
 	work := func() {
 		defer close(run.done)
@@ -155,7 +156,7 @@ func (x *exchange) settle(run *prefillRun) {
 	if run.panicked != "" {
 		panic(run.panicked)
 	}
-	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.Name(), Transfer: run.transfer.String(), Span: spanOf(run.traced)}
+	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: run.engine.Name(), Transfer: run.transfer.String(), Span: upstream.SpanOf(run.traced)}
 	noteFound(&record, run.report)
 	x.note(record, run.began, run.took, run.trouble)
 	if run.trouble == nil {
@@ -225,25 +226,25 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 
 func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *lifecycle.Trouble) {
 	e := run.engine
-	c, trouble := x.g.send(ctx, leg{
-		engine: e, path: cmp.Or(run.path, x.request.Endpoint), body: body, client: x.request.Body, id: run.transfer.String(), of: x.rec.ID, trace: &x.trace, traced: run.traced, silent: x.g.options.PrefillTimeout,
+	c, trouble := x.g.upstream.Send(ctx, upstream.Leg{
+		Engine: e, Path: cmp.Or(run.path, x.request.Endpoint), Body: body, Client: x.request.Body, ID: run.transfer.String(), Of: x.rec.ID, Trace: &x.trace, Traced: run.traced, Silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.roster.Hurry()
 		return nil, trouble
 	}
-	defer c.close()
-	data, trouble := c.readAll(maxPrefillBytes)
+	defer c.Close()
+	data, trouble := c.ReadAll(maxPrefillBytes)
 	if trouble != nil {
 		x.g.roster.Hurry()
 		return nil, trouble
 	}
 	view, isObject := openai.ViewBody(data)
 	if !isObject || !json.Valid(data) { // a part of it goes into another request
-		return nil, notJSON(e)
+		return nil, upstream.NotJSON(e)
 	}
 	var chunk openai.Chunk
-	if x.legs.learns && chunk.Parse(data) {
+	if x.legs.Learns && chunk.Parse(data) {
 		x.learn(chunk.PromptTokens)
 	}
 	run.report = openai.ParseReport(view.Get("meridian"))

@@ -66,7 +66,7 @@ func TestAPanicEndsOneRequest(t *testing.T) {
 	for name, change := range map[string]func(*Options){"promised": promising, "awaited": nil} {
 		t.Run(name, func(t *testing.T) {
 			cell := newCell(t, 1, 1, change).atHome()
-			cell.Gateway.client = &http.Client{Transport: falling{cell.Gateway.client.Transport, cell.prefill[0].server.URL}}
+			cell.Gateway.upstream.HTTP = &http.Client{Transport: falling{cell.Gateway.upstream.HTTP.Transport, cell.prefill[0].server.URL}}
 			cell.roster.All() // requests take the roster's lock, and see it
 			if r := cell.post(openai.PathCompletions, completion(longPrompt, "")); r.err == nil {
 				t.Errorf("got %d %s", r.status, r.body)

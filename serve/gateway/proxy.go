@@ -1,20 +1,18 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
-	"context"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"meridian/internal/budget"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -44,8 +42,8 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := newTransfer().String()
-	w.Header().Set(headerRequest, id)
-	w.Header().Set(headerClientRequest, cmp.Or(clientID(r), id))
+	w.Header().Set(upstream.HeaderRequest, id)
+	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(upstream.ClientID(r), id))
 	p := &passed{g: g, r: r, out: edge.NewWriter(w, r, g.options.ClientTimeout), body: g.admission.Body()}
 	defer p.body.Release()
 	fault := p.admit()
@@ -146,35 +144,20 @@ func (p *passed) run(id string) *openai.Error {
 
 // send has one engine answer.
 func (p *passed) send(e *roster.Engine, id string) *lifecycle.Trouble {
-	ctx, cancel := context.WithCancelCause(p.r.Context())
-	c := &call{engine: e, ctx: ctx, cancel: cancel, logger: p.g.options.Logger}
-	c.silence = time.AfterFunc(p.g.options.AnswerTimeout, func() { cancel(errStalled) })
-	defer c.close()
-	request, err := http.NewRequestWithContext(ctx, p.r.Method, e.URL+p.r.URL.RequestURI(), bytes.NewReader(p.body.Data))
-	if err != nil {
-		return &lifecycle.Trouble{Kind: lifecycle.Refused, Reached: true, Fault: openai.Invalid("", "%v", err)}
-	}
-	request.Header = http.Header{headerRequest: {id}, headerClientRequest: {id}, "User-Agent": {"meridian-gateway"}}
-	for _, name := range []string{"Content-Type", "Accept"} {
-		if values := p.r.Header.Values(name); len(values) > 0 {
-			request.Header[name] = values
-		}
-	}
-	if e.Authorization != "" {
-		request.Header.Set("Authorization", e.Authorization)
-	}
 	e.Running.Add(1)
 	defer e.Running.Add(-1)
-	if c.response, err = p.g.client.Do(request); err != nil {
-		return c.trouble(err)
+	c, trouble := p.g.upstream.Pass(p.r, p.body.Data, e, id, p.g.options.AnswerTimeout)
+	if trouble != nil {
+		return trouble
 	}
-	switch c.response.StatusCode {
+	defer c.Close()
+	switch c.Response.StatusCode {
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return c.status()
+		return c.Status()
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return p.unknown(c)
 	}
-	if status := c.response.StatusCode; status < 200 || status > 599 {
+	if status := c.Response.StatusCode; status < 200 || status > 599 {
 		return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: e.Key, Fault: openai.Unavailable("engine %s answered with status %d, which is none", e.Name(), status)}
 	}
 	e.Served.Add(1)
@@ -183,10 +166,10 @@ func (p *passed) send(e *roster.Engine, id string) *lifecycle.Trouble {
 }
 
 // unknown: the engine does not have the endpoint, or not what is asked for there.
-func (p *passed) unknown(c *call) *lifecycle.Trouble {
-	t := c.status()
+func (p *passed) unknown(c *upstream.Call) *lifecycle.Trouble {
+	t := c.Status()
 	if t.Fault.Type == openai.TypeServer { // it said nothing that clients understand
-		t.Fault = openai.Invalid("", "engine %s does not know %s %s", c.engine.Name(), p.r.Method, p.r.URL.Path)
+		t.Fault = openai.Invalid("", "engine %s does not know %s %s", c.Engine.Name(), p.r.Method, p.r.URL.Path)
 		t.Fault.Type, t.Fault.Status = openai.TypeNotFound, http.StatusNotFound
 	}
 	return t
@@ -194,19 +177,19 @@ func (p *passed) unknown(c *call) *lifecycle.Trouble {
 
 // relay brings the answer back, piece by piece. What breaks off in the middle
 // breaks off for the client, too.
-func (p *passed) relay(c *call) {
+func (p *passed) relay(c *upstream.Call) {
 	header := p.out.To.Header()
 	for _, name := range []string{"Content-Type", "Content-Length", "Cache-Control", "Retry-After"} {
-		if values := c.response.Header.Values(name); len(values) > 0 {
+		if values := c.Response.Header.Values(name); len(values) > 0 {
 			header[name] = values
 		}
 	}
-	p.out.To.WriteHeader(c.response.StatusCode)
-	streamed := strings.HasPrefix(c.response.Header.Get("Content-Type"), openai.EventStream)
+	p.out.To.WriteHeader(c.Response.StatusCode)
+	streamed := strings.HasPrefix(c.Response.Header.Get("Content-Type"), openai.EventStream)
 	piece := make([]byte, 32<<10)
 	for {
-		n, err := c.response.Body.Read(piece)
-		c.silence.Stop() // from here on it is the client's time
+		n, err := c.Response.Body.Read(piece)
+		c.Pause() // from here on it is the client's time
 		p.out.Write(piece[:n])
 		if streamed && n > 0 {
 			p.out.Flush()
@@ -219,9 +202,9 @@ func (p *passed) relay(c *call) {
 			return
 		}
 		if err != nil {
-			c.trouble(err)
+			c.Trouble(err)
 			panic(http.ErrAbortHandler) // the only way to say that it is not the end
 		}
-		c.alive(p.g.options.StallTimeout)
+		c.Alive(p.g.options.StallTimeout)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -136,11 +137,11 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	id := newTransfer()
 	record := &ledger.Record{ID: id.String(), Began: began, Endpoint: r.URL.Path}
-	w.Header().Set(headerRequest, record.ID)
-	record.ClientID = clientID(r)
-	trace := g.traceOf(id, r)
-	record.Trace = trace.record
-	w.Header().Set(headerClientRequest, cmp.Or(record.ClientID, record.ID))
+	w.Header().Set(upstream.HeaderRequest, record.ID)
+	record.ClientID = upstream.ClientID(r)
+	trace := upstream.TraceOf(id, r, g.options.Traces, g.options.TraceFraction)
+	record.Trace = trace.Record
+	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), rec: record,
 		watch: lifecycle.Stopwatch{Began: began}, id: id, trace: trace, body: g.admission.Body(),
@@ -194,7 +195,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	x.request.Turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.request.Model, x.request.Stream
 	x.rec.Shape = g.shape(x.request, r)
-	x.legs = legs{request: x.request, key: g.options.LegKey, id: x.id, seed: newSeed(), learns: g.roster.Learns(x.request)}
+	x.legs = upstream.Legs{Request: x.request, Key: g.options.LegKey, ID: x.id, Seed: newSeed(), Learns: g.roster.Learns(x.request)}
 	return nil
 }
 

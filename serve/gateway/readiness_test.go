@@ -9,6 +9,7 @@ import (
 
 	"meridian/member/directory"
 	"meridian/member/directory/memdir"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -88,17 +89,17 @@ func TestRetire(t *testing.T) {
 // A client gets its own name for its request back, and finds it by that name.
 func TestClientsNameTheirRequests(t *testing.T) {
 	c := newCell(t, 0, 1, nil)
-	for name, kept := range map[string]bool{"order-4711": true, "": false, "two words": false, strings.Repeat("x", maxClientID+1): false} {
+	for name, kept := range map[string]bool{"order-4711": true, "": false, "two words": false, strings.Repeat("x", upstream.MaxClientID+1): false} {
 		request, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+c.Addr()+openai.PathCompletions, strings.NewReader(completion("short", "")))
-		request.Header.Set(headerClientRequest, name)
+		request.Header.Set(upstream.HeaderClientRequest, name)
 		r := c.do(request)
-		own, told := r.header.Get(headerRequest), r.header.Get(headerClientRequest)
+		own, told := r.header.Get(upstream.HeaderRequest), r.header.Get(upstream.HeaderClientRequest)
 		record := c.record(r)
 		if kept && (told != name || record.ClientID != name) || !kept && (told != own || record.ClientID != "") || own == name {
 			t.Errorf("%q: answered as %q, recorded as %q, own id %q", name, told, record.ClientID, own)
 		}
 		sent := c.decode[0].seen()
-		if got := sent[len(sent)-1].header.Get(headerClientRequest); got != own {
+		if got := sent[len(sent)-1].header.Get(upstream.HeaderClientRequest); got != own {
 			t.Errorf("%q: the engine was told %q, which need not be unique", name, got)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/thought"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -16,7 +17,7 @@ import (
 // needs to go on elsewhere. An event is passed on whole or not at all.
 type relay struct {
 	x       *exchange
-	call    *call
+	call    *upstream.Call
 	greedy  bool        // the leg is a completion whose prompt ends with the answer so far
 	resumed bool        // the client has the beginning from another engine
 	arrived func() bool // false: too late
@@ -40,15 +41,15 @@ const flushBytes = 32 << 10
 // run returns when the answer is complete, or why it is not.
 func (r *relay) run() (*openai.Report, *lifecycle.Trouble) {
 	if !r.greedy {
-		r.thoughts = r.x.thoughtsOf(r.call.engine)
+		r.thoughts = r.x.thoughtsOf(r.call.Engine)
 	}
-	events := openai.NewEventReader(r.call.response.Body, openai.MaxEvent)
+	events := openai.NewEventReader(r.call.Response.Body, openai.MaxEvent)
 	for {
 		data, err := events.Next()
 		if err != nil {
 			return r.report, r.broken(err)
 		}
-		r.call.alive(r.x.g.options.StallTimeout)
+		r.call.Alive(r.x.g.options.StallTimeout)
 		if string(data) == openai.Done {
 			if r.x.left == nil {
 				r.finish()
@@ -82,7 +83,7 @@ func (r *relay) broken(err error) *lifecycle.Trouble {
 		r.end() // some engines say no [DONE], and are well
 		return nil
 	}
-	return r.brokenOff(r.call.trouble(err))
+	return r.brokenOff(r.call.Trouble(err))
 }
 
 // complete: the client has the ends of all answers.
@@ -107,7 +108,7 @@ func (r *relay) end() {
 }
 
 func (r *relay) clientGone() *lifecycle.Trouble {
-	return &lifecycle.Trouble{Kind: lifecycle.Refused, Engine: r.call.engine.Key, Fault: openai.Unavailable("the client went away")}
+	return &lifecycle.Trouble{Kind: lifecycle.Refused, Engine: r.call.Engine.Key, Fault: openai.Unavailable("the client went away")}
 }
 
 func (r *relay) finish() {
@@ -119,10 +120,10 @@ func (r *relay) finish() {
 
 func (r *relay) flush() {
 	if len(r.ready) > 0 {
-		r.call.silence.Stop() // from here on it is the client's time
+		r.call.Pause() // from here on it is the client's time
 		r.x.out.Events(r.ready, r.x.rec)
 		r.ready = r.ready[:0]
-		r.call.alive(r.x.g.options.StallTimeout)
+		r.call.Alive(r.x.g.options.StallTimeout)
 	}
 }
 
@@ -141,7 +142,7 @@ func (r *relay) take(data []byte) *lifecycle.Trouble {
 		return nil
 	}
 	if c.Moved {
-		return leftUnasked(r.call.engine)
+		return leftUnasked(r.call.Engine)
 	}
 	if r.split() {
 		return nil
@@ -149,7 +150,7 @@ func (r *relay) take(data []byte) *lifecycle.Trouble {
 	r.learn()
 	r.whole = c.Answered && len(c.Tokens) == 1
 	if c.Says() && !r.arrived() {
-		return r.call.tooLate()
+		return r.call.TooLate()
 	}
 	if r.greedy {
 		if t := r.cut(); t != nil {
@@ -240,7 +241,7 @@ func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.request.WantsIDs
 
 // mode is how the stream can go on, now that its first chunk is here.
 func (r *relay) mode() (lifecycle.ResumeMode, string) {
-	mode, why := r.x.mode(r.call.engine.About.Load())
+	mode, why := r.x.mode(r.call.Engine.About.Load())
 	switch {
 	case mode == lifecycle.ResumeNever:
 	case !r.chunk.HasTokens:
@@ -262,14 +263,14 @@ const (
 )
 
 func (r *relay) saysNothing() *lifecycle.Trouble {
-	fault := openai.Unavailable("engine %s sent %d bytes of events that say nothing", r.call.engine.Name(), len(r.held))
-	return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: r.call.engine.Key, Fault: fault}
+	fault := openai.Unavailable("engine %s sent %d bytes of events that say nothing", r.call.Engine.Name(), len(r.held))
+	return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: r.call.Engine.Key, Fault: fault}
 }
 
 // engineFault is an error that an engine tells in its stream.
 func (r *relay) engineFault() *lifecycle.Trouble {
-	fault := r.call.complaint(500, r.chunk.Raw())
-	t := &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Answered: true, Engine: r.call.engine.Key, Fault: openai.Unavailable("%s", fault.Record)}
+	fault := r.call.Complaint(500, r.chunk.Raw())
+	t := &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Answered: true, Engine: r.call.Engine.Key, Fault: openai.Unavailable("%s", fault.Record)}
 	if fault.Type == openai.TypeInvalid {
 		fault.Status = 400
 		t.Kind, t.Fault = lifecycle.Refused, fault

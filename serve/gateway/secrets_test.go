@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -79,7 +80,7 @@ func TestRefusalsAreCutAndNotRecorded(t *testing.T) {
 	c.decode[0].set(habits{status: 400, fault: said})
 	r := c.post(openai.PathCompletions, completion(longPrompt, ""))
 	_, _, problem, _ := r.text(t)
-	if r.status != http.StatusBadRequest || !strings.HasPrefix(problem, said[:500]) || len(problem) > maxSaid {
+	if r.status != http.StatusBadRequest || !strings.HasPrefix(problem, said[:500]) || len(problem) > upstream.MaxSaid {
 		t.Errorf("%d, %d bytes: %.100s", r.status, len(problem), problem)
 	}
 	if record := c.record(r); strings.Contains(fmt.Sprint(record), "maximum context") || !strings.Contains(record.Problem, "status 400, code c") {

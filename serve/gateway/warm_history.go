@@ -136,11 +136,11 @@ func (h *history) write() bool {
 // or have more of it, goes.
 func promptOnly(chat bool) []openai.Edit {
 	edits := []openai.Edit{
-		{Name: "max_tokens", Value: one},
+		{Name: "max_tokens", Value: json.RawMessage("1")},
 		{Name: "stream", Value: []byte("false")},
 	}
 	if chat {
-		edits = append(edits, openai.Edit{Name: "max_completion_tokens", Value: one})
+		edits = append(edits, openai.Edit{Name: "max_completion_tokens", Value: json.RawMessage("1")})
 	}
 	for _, name := range []string{
 		"stream_options", "n", "best_of", "min_tokens", "stop", "stop_token_ids", "logprobs", "top_logprobs", "prompt_logprobs",

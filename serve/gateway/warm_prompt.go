@@ -7,6 +7,7 @@ import (
 
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -53,18 +54,18 @@ func (g *Gateway) computePrompt(ctx context.Context, e *roster.Engine, l promptL
 
 func (g *Gateway) sendPrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *lifecycle.Trouble) {
 	began := time.Now()
-	c, trouble := g.send(ctx, leg{engine: e, path: l.path, body: l.body, client: &openai.Body{}, id: newTransfer().String(), silent: g.options.PrefillTimeout + time.Second})
+	c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: l.path, Body: l.body, Client: &openai.Body{}, ID: newTransfer().String(), Silent: g.options.PrefillTimeout + time.Second})
 	if trouble != nil {
 		return ComputedPrompt{}, trouble
 	}
-	defer c.close()
-	data, trouble := c.readAll(maxPrefillBytes)
+	defer c.Close()
+	data, trouble := c.ReadAll(maxPrefillBytes)
 	if trouble != nil {
 		return ComputedPrompt{}, trouble
 	}
 	var chunk openai.Chunk
 	if !json.Valid(data) || !chunk.Parse(data) {
-		return ComputedPrompt{}, notJSON(e)
+		return ComputedPrompt{}, upstream.NotJSON(e)
 	}
 	var a answer
 	a.note(&chunk)

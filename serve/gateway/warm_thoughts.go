@@ -12,6 +12,7 @@ import (
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
@@ -191,12 +192,12 @@ func (g *Gateway) tokenize(ctx context.Context, e *roster.Engine, members map[st
 	}
 	ctx, done := context.WithTimeout(ctx, tokenizeTimeout)
 	defer done()
-	c, trouble := g.send(ctx, leg{engine: e, path: "/tokenize", body: body, client: &openai.Body{}, id: newTransfer().String(), silent: 2 * tokenizeTimeout})
+	c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: "/tokenize", Body: body, Client: &openai.Body{}, ID: newTransfer().String(), Silent: 2 * tokenizeTimeout})
 	if trouble != nil {
 		return nil, trouble.Kind == lifecycle.Refused
 	}
-	defer c.close()
-	data, trouble := c.readAll(maxTokenized)
+	defer c.Close()
+	data, trouble := c.ReadAll(maxTokenized)
 	if trouble != nil {
 		return nil, false
 	}

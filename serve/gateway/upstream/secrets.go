@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"encoding/base64"
@@ -120,15 +120,15 @@ func lettersAndDigits(text string) string {
 	}, text)
 }
 
-// maxSaid is how much of an engine's words a client is told, in bytes.
-const maxSaid = 1 << 10
+// MaxSaid is how much of an engine's words a client is told, in bytes.
+const MaxSaid = 1 << 10
 
 // said is an engine's text as a client may see it, "" where it may not.
 func (s *secrets) said(text string) string {
 	if s.toldBy(text) {
 		return ""
 	}
-	return clip.Plain(text, maxSaid)
+	return clip.Plain(text, MaxSaid)
 }
 
 // word is a text of an engine that programs compare, as a code or a type; nil where
@@ -142,14 +142,14 @@ func (s *secrets) word(text *string) *string {
 	return text
 }
 
-// complaint is an error that an engine answered with, as the client may see it and
+// Complaint is an error that an engine answered with, as the client may see it and
 // as records may keep it: an engine quotes prompts, too, so a record has no word of
 // the engine's but its code.
-func (c *call) complaint(status int, body []byte) *openai.Error {
-	s := secretsOf(c.sent, c.client, c.engine.Authorization)
+func (c *Call) Complaint(status int, body []byte) *openai.Error {
+	s := secretsOf(c.sent, c.client, c.Engine.Authorization)
 	fault := openai.ParseError(status, body)
 	kind := s.word(&fault.Type)
-	fault.Code, fault.Record = s.word(fault.Code), fmt.Sprintf("engine %s answered with status %d", c.engine.Name(), status)
+	fault.Code, fault.Record = s.word(fault.Code), fmt.Sprintf("engine %s answered with status %d", c.Engine.Name(), status)
 	if fault.Code != nil {
 		fault.Record += ", code " + *fault.Code
 	}

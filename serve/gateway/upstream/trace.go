@@ -1,4 +1,4 @@
-package gateway
+package upstream
 
 import (
 	"crypto/rand"
@@ -20,20 +20,20 @@ const (
 	maxTracestate     = 512 // what the standard wants passed on at least
 )
 
-// tracing is what becomes of a request's trace.
-type tracing struct {
-	record *ledger.Trace // nil: there is none
+// Trace is what becomes of a request's trace.
+type Trace struct {
+	Record *ledger.Trace // nil: there is none
 	own    bool          // spans of this gateway are part of it
 	client [2]string     // the headers that came, to be passed on where own is false
 }
 
-// traceOf says which trace a request belongs to: the client's, or else one of its
+// TraceOf says which trace a request belongs to: the client's, or else one of its
 // own, whose id is the request's. The client says whether it is sampled; a trace of
 // our own is by its id, so that every gateway would say the same.
-func (g *Gateway) traceOf(id kv.ID, r *http.Request) tracing {
-	t := tracing{own: g.options.Traces}
+func TraceOf(id kv.ID, r *http.Request, own bool, fraction float64) Trace {
+	t := Trace{own: own}
 	var came bool
-	if t.record, came = parseTraceparent(r); came {
+	if t.Record, came = parseTraceparent(r); came {
 		if state := strings.Join(r.Header.Values(headerTracestate), ","); len(state) <= maxTracestate {
 			t.client[1] = state
 		}
@@ -44,10 +44,10 @@ func (g *Gateway) traceOf(id kv.ID, r *http.Request) tracing {
 	}
 	if !came {
 		share := float64(binary.BigEndian.Uint64(id[8:])) / math.MaxUint64
-		t.record = &ledger.Trace{ID: id.String(), Sampled: share < g.options.TraceFraction}
+		t.Record = &ledger.Trace{ID: id.String(), Sampled: share < fraction}
 	}
 	span := newSpan()
-	t.record.Span = hex.EncodeToString(span[:])
+	t.Record.Span = hex.EncodeToString(span[:])
 	return t
 }
 
@@ -83,21 +83,21 @@ func newSpan() (span [8]byte) {
 	return span
 }
 
-// leg is where one leg of the request stands; zero where nobody here has a part in
+// Leg is where one leg of the request stands; zero where nobody here has a part in
 // its trace, or it is not sampled.
-func (t *tracing) leg() trust.Trace {
-	if !t.own || !t.record.Sampled {
+func (t *Trace) Leg() trust.Trace {
+	if !t.own || !t.Record.Sampled {
 		return trust.Trace{}
 	}
-	id, err := hex.DecodeString(t.record.ID)
+	id, err := hex.DecodeString(t.Record.ID)
 	if err != nil {
 		panic(err) // it was checked, or is our own
 	}
 	return trust.Trace{ID: [16]byte(id), Span: newSpan(), Sampled: true}
 }
 
-// spanOf is a leg's span as records have it.
-func spanOf(t trust.Trace) string {
+// SpanOf is a leg's span as records have it.
+func SpanOf(t trust.Trace) string {
 	if t == (trust.Trace{}) {
 		return ""
 	}
@@ -106,14 +106,14 @@ func spanOf(t trust.Trace) string {
 
 // onTo puts the trace into a request to an engine, whose spans then join those of the
 // leg; where this gateway has none, those of the client.
-func (t *tracing) onTo(h http.Header, leg trust.Trace) {
+func (t *Trace) onTo(h http.Header, leg trust.Trace) {
 	switch {
 	case leg != (trust.Trace{}):
-		h.Set(headerTraceparent, "00-"+t.record.ID+"-"+spanOf(leg)+"-01")
+		h.Set(headerTraceparent, "00-"+t.Record.ID+"-"+SpanOf(leg)+"-01")
 	case t.client[0] != "" && !t.own:
 		h.Set(headerTraceparent, t.client[0])
-	case t.record != nil: // not sampled: so are the engine's
-		h.Set(headerTraceparent, "00-"+t.record.ID+"-"+t.record.Span+"-00")
+	case t.Record != nil: // not sampled: so are the engine's
+		h.Set(headerTraceparent, "00-"+t.Record.ID+"-"+t.Record.Span+"-00")
 	}
 	if t.client[1] != "" {
 		h.Set(headerTracestate, t.client[1])
