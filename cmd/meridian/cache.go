@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"meridian/keep/prefix/survey"
 	"meridian/run/node"
 )
 
@@ -102,7 +103,7 @@ func messagesIn(text string) (json.RawMessage, error) {
 }
 
 // tokenize has an engine say which tokens a prompt has there.
-func (c *promptFlags) tokenize(ctx context.Context, k *node.PrefixEngine, text string) ([]uint32, error) {
+func (c *promptFlags) tokenize(ctx context.Context, k *survey.Engine, text string) ([]uint32, error) {
 	if len(c.Tokens) > 0 {
 		return c.Tokens, nil
 	}
@@ -169,11 +170,11 @@ func postTokenize(ctx context.Context, url string, body []byte) ([]uint32, error
 }
 
 // look finds out what the cell keeps of the prompt.
-func (c *promptFlags) look(ctx context.Context, std *stdio, n *node.Agent, text string) (*node.CacheLook, error) {
+func (c *promptFlags) look(ctx context.Context, std *stdio, n *node.Agent, text string) (*survey.Look, error) {
 	wait := newWaiting(std.err, "asking the cell")
 	defer wait.stop()
-	k, err := n.PrefixEngine(ctx, c.Engine, c.Model)
-	if errors.Is(err, node.ErrNoKeeper) {
+	k, err := n.Survey.Engine(ctx, n.Questions, c.Engine, c.Model)
+	if errors.Is(err, survey.ErrNoKeeper) {
 		return nil, &failure{err: err, hint: "`meridian targets` lists engines; one keeps and finds when its agent has a part in the object cache (store.enabled) and it knows the words", status: exitFailure}
 	}
 	if err != nil {
@@ -186,8 +187,8 @@ func (c *promptFlags) look(ctx context.Context, std *stdio, n *node.Agent, text 
 	if err != nil {
 		return nil, err
 	}
-	look, err := n.LookFor(ctx, node.CachePrompt{Keeper: k, Salt: c.Salt, Adapter: c.Adapter, Tokens: tokens})
-	if errors.Is(err, node.ErrOtherKey) {
+	look, err := n.Survey.LookFor(ctx, survey.Prompt{Keeper: k, Salt: c.Salt, Adapter: c.Adapter, Tokens: tokens})
+	if errors.Is(err, survey.ErrOtherKey) {
 		return nil, &failure{err: err, hint: "names of what is kept are made with cell.key: use the --state of an agent of the cell", status: exitFailure}
 	}
 	return look, err

@@ -8,13 +8,14 @@ import (
 	"slices"
 	"strings"
 
+	"meridian/keep/prefix/survey"
 	"meridian/keep/store"
 	"meridian/run/node"
 )
 
 // keysMeant is a prefix of keys, where the prompt is one.
 func (c *promptFlags) keysMeant() (prefix string, is bool) {
-	return c.Prompt, strings.HasPrefix(c.Prompt, node.KeptKeys) && c.File == "" && len(c.Tokens) == 0 && !c.Chat
+	return c.Prompt, strings.HasPrefix(c.Prompt, survey.KeptKeys) && c.File == "" && len(c.Tokens) == 0 && !c.Chat
 }
 
 // maxKeysMeant bounds how many objects of a prefix are pinned or dropped by one command.
@@ -22,13 +23,13 @@ const maxKeysMeant = 1 << 20
 
 // meant is what owners have of what is named: of a prefix of keys, or of a prompt, of which
 // part says what.
-func (c *promptFlags) meant(ctx context.Context, std *stdio, n *node.Agent, text string, part func(*node.CacheLook) map[string]store.Run) (map[string][]store.Run, error) {
+func (c *promptFlags) meant(ctx context.Context, std *stdio, n *node.Agent, text string, part func(*survey.Look) map[string]store.Run) (map[string][]store.Run, error) {
 	if prefix, is := c.keysMeant(); is {
 		objects, err := n.Store.List(ctx, store.ListOptions{AllTenants: true, Prefix: prefix, Most: maxKeysMeant})
 		if err != nil {
 			return nil, err
 		}
-		return node.ByKeys(objects), nil
+		return survey.ByKeys(objects), nil
 	}
 	look, err := c.look(ctx, std, n, text)
 	if err != nil {
@@ -47,7 +48,7 @@ var nothingMeant = &failure{
 }
 
 // tellChanges prints what was done, and says what was not.
-func tellChanges(std *stdio, asJSON bool, done string, changes []node.CacheChange) error {
+func tellChanges(std *stdio, asJSON bool, done string, changes []survey.Change) error {
 	var problem error
 	for _, c := range changes {
 		if !asJSON {
@@ -96,16 +97,16 @@ func (c *cachePinCommand) Run(std *stdio, all *commands) error {
 		return err
 	}
 	return c.visiting(std, all, c.Timeout, func(ctx context.Context, n *node.Agent) error {
-		runs, err := c.meant(ctx, std, n, text, (*node.CacheLook).InMemory)
+		runs, err := c.meant(ctx, std, n, text, (*survey.Look).InMemory)
 		if err != nil {
 			return err
 		}
 		if len(runs) == 0 {
 			return nothingMeant
 		}
-		var changes []node.CacheChange
+		var changes []survey.Change
 		for _, owner := range slices.Sorted(maps.Keys(runs)) {
-			changes = append(changes, n.PinCached(ctx, owner, runs[owner], !c.Off))
+			changes = append(changes, n.Survey.Pin(ctx, owner, runs[owner], !c.Off))
 		}
 		return tellChanges(std, c.JSON, map[bool]string{false: "pinned", true: "let go of"}[c.Off], changes)
 	})
@@ -145,8 +146,8 @@ func (c *cacheDropCommand) Run(std *stdio, all *commands) error {
 		from = *c.From
 	}
 	return c.visiting(std, all, c.Timeout, func(ctx context.Context, n *node.Agent) error {
-		var look *node.CacheLook // of a prompt
-		runs, err := c.meant(ctx, std, n, text, func(l *node.CacheLook) map[string]store.Run {
+		var look *survey.Look // of a prompt
+		runs, err := c.meant(ctx, std, n, text, func(l *survey.Look) map[string]store.Run {
 			look = l
 			return l.From(from)
 		})
@@ -157,15 +158,15 @@ func (c *cacheDropCommand) Run(std *stdio, all *commands) error {
 			return nothingMeant
 		}
 		if c.Yes && look != nil {
-			return tellChanges(std, c.JSON, "dropped", n.DropFrom(ctx, look, from))
+			return tellChanges(std, c.JSON, "dropped", n.Survey.DropFrom(ctx, look, from))
 		}
-		var changes []node.CacheChange
+		var changes []survey.Change
 		for _, owner := range slices.Sorted(maps.Keys(runs)) {
 			if c.Yes {
-				changes = append(changes, n.DropCached(ctx, owner, runs[owner]))
+				changes = append(changes, n.Survey.Drop(ctx, owner, runs[owner]))
 				continue
 			}
-			would := node.CacheChange{Owner: owner}
+			would := survey.Change{Owner: owner}
 			for _, run := range runs[owner] {
 				would.Units += len(run.Keys)
 			}

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"meridian/keep/prefix/survey"
 	"meridian/keep/store"
 	"meridian/run/node"
 )
@@ -41,7 +42,7 @@ func (c *cacheFindCommand) Run(std *stdio, all *commands) error {
 	})
 }
 
-func tellLook(std *stdio, l *node.CacheLook) error {
+func tellLook(std *stdio, l *survey.Look) error {
 	fmt.Fprintf(std.out, "engine %s at agent %s, model %s, tenant %s\n", oneLine(l.Engine), oneLine(l.Home), oneLine(l.Model), oneLine(l.Tenant))
 	fmt.Fprintf(std.out, "found %d of %d tokens, in pieces of %d\n", l.Found, l.Tokens, l.UnitTokens)
 	if len(l.Pieces) > 0 {
@@ -72,7 +73,7 @@ func tellLook(std *stdio, l *node.CacheLook) error {
 }
 
 // tellAnswer says what Find would answer, and what is known of the times.
-func tellAnswer(std *stdio, l *node.CacheLook) {
+func tellAnswer(std *stdio, l *survey.Look) {
 	took := func(us float64) string {
 		if us == 0 {
 			return "a time that is not known yet"

@@ -11,7 +11,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"meridian/keep/prefix/survey"
 	"meridian/keep/store"
+	"meridian/move/agent/peerquery"
 	"meridian/run/node"
 )
 
@@ -46,10 +48,10 @@ type tierRow struct {
 
 // cacheFigures are one look.
 type cacheFigures struct {
-	Tiers   []tierRow          `json:"tiers,omitempty"`
-	Models  []node.CacheUse    `json:"models,omitempty"`
-	Tenants []node.CacheUse    `json:"tenants,omitempty"`
-	Silent  []node.Unreachable `json:"silent,omitempty"`
+	Tiers   []tierRow               `json:"tiers,omitempty"`
+	Models  []survey.Use            `json:"models,omitempty"`
+	Tenants []survey.Use            `json:"tenants,omitempty"`
+	Silent  []peerquery.Unreachable `json:"silent,omitempty"`
 }
 
 func (c *cacheTopCommand) Run(std *stdio, all *commands) error {
@@ -102,7 +104,7 @@ func (c *cacheTopCommand) figures(ctx context.Context, n *node.Agent) (*cacheFig
 		}
 		f.Tiers = tierRows(status)
 	}
-	uses, err := n.GatherUses(ctx)
+	uses, err := n.Survey.Uses(ctx, n.Questions)
 	if err != nil {
 		return nil, err
 	}
@@ -115,10 +117,10 @@ func (c *cacheTopCommand) figures(ctx context.Context, n *node.Agent) (*cacheFig
 		return f, nil
 	}
 	if c.By != "tenant" {
-		f.Models = uses.By(func(u *node.CacheUse) string { return u.Model })
+		f.Models = uses.By(func(u *survey.Use) string { return u.Model })
 	}
 	if c.By != "model" {
-		f.Tenants = uses.By(func(u *node.CacheUse) string { return u.Tenant })
+		f.Tenants = uses.By(func(u *survey.Use) string { return u.Tenant })
 		for i := range f.Tenants {
 			f.Tenants[i].Tenant, f.Tenants[i].Model = f.Tenants[i].Model, ""
 		}
@@ -150,7 +152,7 @@ func (f *cacheFigures) print(out io.Writer) {
 		}
 		fmt.Fprintln(table)
 	}
-	uses := func(what string, rows []node.CacheUse, name func(*node.CacheUse) string) {
+	uses := func(what string, rows []survey.Use, name func(*survey.Use) string) {
 		if rows == nil {
 			return
 		}
@@ -162,8 +164,8 @@ func (f *cacheFigures) print(out io.Writer) {
 		}
 		fmt.Fprintln(table)
 	}
-	uses("MODEL", f.Models, func(u *node.CacheUse) string { return u.Model })
-	uses("TENANT", f.Tenants, func(u *node.CacheUse) string { return u.Tenant })
+	uses("MODEL", f.Models, func(u *survey.Use) string { return u.Model })
+	uses("TENANT", f.Tenants, func(u *survey.Use) string { return u.Tenant })
 	_ = table.Flush() // into memory
 	for _, s := range f.Silent {
 		fmt.Fprintf(out, "agent %s was asked and did not answer: %s\n", oneLine(s.Name), oneLine(s.Why))
@@ -183,7 +185,7 @@ func (r *tierRow) age() string {
 }
 
 // foundIn tells which part of what was found was in which tier.
-func foundIn(u *node.CacheUse) string {
+func foundIn(u *survey.Use) string {
 	var parts []string
 	for _, tier := range slices.Sorted(maps.Keys(u.FoundIn)) {
 		parts = append(parts, oneLine(tier)+" "+partOf(u.FoundIn[tier], u.TokensFound))

@@ -12,9 +12,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"meridian/keep/prefix/survey"
 	"meridian/keep/store"
 	"meridian/kv"
 	"meridian/move/agent"
+	"meridian/move/agent/peerquery"
 	"meridian/move/transceiver/handoff"
 	"meridian/run/node"
 	"meridian/see/ledger"
@@ -47,7 +49,7 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	if c.Key != "" {
 		return c.object(std, all, c.Key)
 	}
-	if strings.HasPrefix(c.ID, node.KeptKeys) && c.Tenant == "" && c.Agent == "" && len(c.ID) <= maxIDBytes {
+	if strings.HasPrefix(c.ID, survey.KeptKeys) && c.Tenant == "" && c.Agent == "" && len(c.ID) <= maxIDBytes {
 		if told, err := c.kept(std, all); told || err != nil {
 			return err
 		}
@@ -142,7 +144,7 @@ type explanation struct {
 	partOf   string              // the request that a hand-off was part of
 	err      error               // why there is nothing
 	unread   error               // what could not be looked into
-	silent   []node.Unreachable
+	silent   []peerquery.Unreachable
 }
 
 // recordDelay is more than a record takes from the end of its request to the

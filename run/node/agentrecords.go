@@ -10,9 +10,9 @@ import (
 
 	"meridian/kv"
 	"meridian/move/agent"
+	"meridian/move/agent/peerquery"
 	"meridian/move/mem"
 	"meridian/move/transceiver/handoff"
-	"meridian/see/peerquery"
 	"meridian/see/telemetry"
 )
 
@@ -132,14 +132,8 @@ func (b *agentRecords) Answer(ctx context.Context, q peerquery.Question) (peerqu
 		return peerquery.Answer{}, nil
 	case peerquery.Prefixes:
 		return b.prefixes(q)
-	case peerquery.Keepers:
-		return found(q, b.n.prefixEngines()), nil
-	case peerquery.Uses:
-		records, err := b.n.cacheUses(ctx)
-		return found(q, records), err
-	case peerquery.Objects:
-		records, err := b.n.stored(ctx, q.Beginning)
-		return found(q, records), err
+	case peerquery.Keepers, peerquery.Uses, peerquery.Objects:
+		return b.n.Survey.Answer(ctx, q)
 	}
 	return peerquery.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
 }
@@ -152,17 +146,6 @@ func page[T any](q peerquery.Question, from *ring[T], wanted func(*T) bool) peer
 		if q.Beginning != "" && !wanted(r) {
 			p.Pass()
 		} else if !p.Add(r) {
-			break
-		}
-	}
-	return p.Answer()
-}
-
-// found answers with a few records that were looked for by their id.
-func found[T any](q peerquery.Question, records []T) peerquery.Answer {
-	p := peerquery.NewPage(q, min(q.After, uint64(len(records))), uint64(len(records)))
-	for _, r := range records[p.Answer().First:] {
-		if !p.Add(r) {
 			break
 		}
 	}
@@ -192,7 +175,7 @@ func (b *agentRecords) transfer(q peerquery.Question, id kv.ID) (peerquery.Answe
 			records = append(records, *written)
 		}
 	}
-	return found(q, records), nil
+	return peerquery.Found(q, records), nil
 }
 
 // handOff finds the sides of a hand-off that this agent knows.
@@ -208,7 +191,7 @@ func (b *agentRecords) handOff(q peerquery.Question, id kv.ID) (peerquery.Answer
 	for i := range records {
 		records[i] = *withFlows(&records[i], maxFlowsAsked)
 	}
-	return found(q, records), nil
+	return peerquery.Found(q, records), nil
 }
 
 // maxFlowsAsked is how much of a matrix fits an answer.

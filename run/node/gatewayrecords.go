@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"meridian/kv"
+	"meridian/move/agent/peerquery"
 	"meridian/see/ledger"
-	"meridian/see/peerquery"
 	"meridian/see/telemetry"
 	"meridian/serve/gateway"
 )
@@ -73,7 +73,7 @@ func (b *gatewayRecords) written(q peerquery.Question) (peerquery.Answer, error)
 	if err != nil {
 		return peerquery.Answer{}, err
 	}
-	return found(q, []*ledger.Record{shown(r)}), nil
+	return peerquery.Found(q, []*ledger.Record{shown(r)}), nil
 }
 
 // isCalled tells whether a request is meant: by how its id begins, by what its client

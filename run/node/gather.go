@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,42 +11,25 @@ import (
 	"time"
 
 	"meridian/keep/prefix"
+	"meridian/keep/prefix/survey"
 	"meridian/kv"
 	"meridian/move/agent"
+	"meridian/move/agent/peerquery"
 	"meridian/move/transceiver/handoff"
 	"meridian/see/ledger"
-	"meridian/see/peerquery"
 )
-
-const (
-	// askTimeout is how long one member may take to answer all that it is asked at a
-	// time: one that hangs is told of, not waited for.
-	askTimeout = 2 * time.Second
-	// askedAtOnce bounds how many members are asked at a time, maxMembers how many
-	// at all.
-	askedAtOnce = 16
-	maxMembers  = 1024
-	// maxPages is how many pages of one member's records are looked at.
-	maxPages = 8
-)
-
-// Unreachable is a member that did not answer, and why.
-type Unreachable struct {
-	Name string `json:"name"`
-	Why  string `json:"why"`
-}
 
 // Gathered is what the members of a cell remember under an id.
 type Gathered struct {
 	Requests  []ledger.Record  `json:"requests,omitempty"`
 	HandOffs  []handoff.Record `json:"handoffs,omitempty"`
 	Transfers []agent.Record   `json:"transfers,omitempty"`
-	Objects   []StoredObject   `json:"objects,omitempty"`
+	Objects   []survey.Object  `json:"objects,omitempty"`
 	// Prefixes are what requests found and kept in the shared cache.
 	Prefixes []prefix.Record `json:"prefixes,omitempty"`
 	// Asked is how many answered, Silent who did not.
-	Asked  int           `json:"asked"`
-	Silent []Unreachable `json:"silent,omitempty"`
+	Asked  int                     `json:"asked"`
+	Silent []peerquery.Unreachable `json:"silent,omitempty"`
 }
 
 // Empty reports whether no member remembers anything.
@@ -55,87 +37,20 @@ func (g *Gathered) Empty() bool {
 	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0 && len(g.Objects) == 0 && len(g.Prefixes) == 0
 }
 
-// Members are the agents that the directory names, in the order of their names.
-func (n *Agent) Members(ctx context.Context) ([]kv.Member, error) {
-	if n.Directory == nil {
-		return nil, errors.New("node: without a directory it is not known which members are there to be asked")
-	}
-	listed, err := n.Directory.List(ctx, agent.AgentPrefix)
-	if err != nil {
-		return nil, err
-	}
-	var members []kv.Member
-	for _, record := range listed.Records {
-		r, err := agent.ParseAgentRecord(record)
-		if err != nil {
-			continue
-		}
-		id, err := kv.ParseID(r.Incarnation)
-		if err == nil && len(members) < maxMembers {
-			members = append(members, kv.Member{Name: r.Name, Incarnation: id})
-		}
-	}
-	slices.SortFunc(members, func(a, b kv.Member) int { return strings.Compare(a.Name, b.Name) })
-	return members, nil
-}
-
-// askEach has each member asked, several at a time, and waits for them all, which
-// takes as long as a deadline or two. Ask is called by several goroutines.
-func (n *Agent) askEach(ctx context.Context, members []kv.Member, ask func(context.Context, kv.Member) error) []Unreachable {
-	var wait sync.WaitGroup
-	var mu sync.Mutex // protects silent
-	var silent []Unreachable
-	places := make(chan struct{}, askedAtOnce)
-	for _, m := range members {
-		places <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-places }()
-			ctx, cancel := context.WithTimeout(ctx, askTimeout)
-			defer cancel()
-			if err := ask(ctx, m); err != nil && !errors.Is(err, peerquery.ErrRefused) {
-				mu.Lock()
-				defer mu.Unlock()
-				silent = append(silent, Unreachable{m.Name, err.Error()})
-			}
-		})
-	}
-	wait.Wait()
-	slices.SortFunc(silent, func(a, b Unreachable) int { return strings.Compare(a.Name, b.Name) })
-	return silent
-}
-
-// pages asks a member for records until it has told all, and hands each over.
-func (n *Agent) pages(ctx context.Context, m kv.Member, q peerquery.Question, take func([]byte)) error {
-	for range maxPages {
-		a, err := n.desk.Ask(ctx, m, q)
-		if err != nil {
-			return err
-		}
-		for _, record := range a.Records {
-			take(record)
-		}
-		if !a.More() || a.Next <= q.After {
-			return nil
-		}
-		q.After = a.Next
-	}
-	return nil
-}
-
 // Gather asks everybody for what is remembered under an id, which may be how it
 // begins, or what a client called its request; and for the hand-offs of requests that
 // are found. A key of a piece of a prefix, or how it begins, is asked for by itself.
 func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
-	members, err := n.Members(ctx)
+	members, err := n.Questions.Members(ctx)
 	if err != nil {
 		return nil, err
 	}
 	g := &Gathered{}
 	var mu sync.Mutex // protects g
 	ask := func(id string, kinds ...peerquery.Kind) {
-		silent := n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
+		silent := n.Questions.Each(ctx, members, func(ctx context.Context, m kv.Member) error {
 			for _, kind := range kinds {
-				if err := n.pages(ctx, m, peerquery.Question{Kind: kind, Beginning: id}, func(record []byte) {
+				if err := n.Questions.Pages(ctx, m, peerquery.Question{Kind: kind, Beginning: id}, func(record []byte) {
 					mu.Lock()
 					defer mu.Unlock()
 					g.admit(kind, record)
@@ -147,11 +62,11 @@ func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
 		})
 		// Who kept silent once is not waited for again.
 		members = slices.DeleteFunc(members, func(m kv.Member) bool {
-			return slices.ContainsFunc(silent, func(s Unreachable) bool { return s.Name == m.Name })
+			return slices.ContainsFunc(silent, func(s peerquery.Unreachable) bool { return s.Name == m.Name })
 		})
 		g.Silent = append(g.Silent, silent...)
 	}
-	if strings.HasPrefix(id, KeptKeys) {
+	if strings.HasPrefix(id, survey.KeptKeys) {
 		ask(id, peerquery.Objects)
 	} else { // one of an earlier version answers no more after what it does not know: that comes last
 		ask(id, peerquery.Requests, peerquery.HandOffs, peerquery.Transfers, peerquery.Prefixes)
@@ -192,7 +107,7 @@ func (g *Gathered) admit(kind peerquery.Kind, record []byte) {
 	case peerquery.Transfers:
 		take(record, &g.Transfers, func(*agent.Record) bool { return true })
 	case peerquery.Objects:
-		take(record, &g.Objects, canBeStored)
+		take(record, &g.Objects, (*survey.Object).Bound)
 	case peerquery.Prefixes:
 		take(record, &g.Prefixes, canBePrefix)
 	}
@@ -233,7 +148,7 @@ func (g *Gathered) sort() {
 		return cmp.Or(a.Times.Posted.Compare(b.Times.Posted), strings.Compare(a.ID.String(), b.ID.String()))
 	})
 	g.Transfers = slices.CompactFunc(g.Transfers, func(a, b agent.Record) bool { return a.ID == b.ID })
-	slices.SortFunc(g.Objects, func(a, b StoredObject) int {
+	slices.SortFunc(g.Objects, func(a, b survey.Object) int {
 		return cmp.Or(strings.Compare(a.Key, b.Key), strings.Compare(a.Tenant, b.Tenant), strings.Compare(a.Owner, b.Owner))
 	})
 }

@@ -14,9 +14,9 @@ import (
 	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 	"meridian/move/agent"
+	"meridian/move/agent/peerquery"
 	"meridian/move/transceiver/handoff"
 	"meridian/see/ledger"
-	"meridian/see/peerquery"
 )
 
 // hosts is a cell whose members have state directories of their own, as on several
@@ -114,7 +114,7 @@ func TestGatheredFromOtherHosts(t *testing.T) {
 	}
 
 	// An agent that hangs is named, and the others are heard.
-	decode.desk.Close(ctx)
+	decode.Questions.Close(ctx)
 	found, err := visitor.Gather(ctx, id.String())
 	if err != nil || len(found.HandOffs) != 1 || len(found.Silent) != 1 || found.Silent[0].Name != "d" {
 		t.Errorf("%v, %+v", err, found)

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"meridian/member/trust"
-	"meridian/see/peerquery"
+	"meridian/move/agent/peerquery"
 )
 
 // membership is a gateway's place among the agents of its cell: an agent that lends

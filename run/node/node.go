@@ -19,14 +19,15 @@ import (
 	"time"
 
 	"meridian/keep/prefix"
+	"meridian/keep/prefix/survey"
 	"meridian/keep/store"
 	"meridian/keep/store/tier"
 	"meridian/member/directory"
 	"meridian/move/agent"
+	"meridian/move/agent/peerquery"
 	"meridian/move/cuda"
 	"meridian/move/mem/vram"
 	"meridian/move/transceiver"
-	"meridian/see/peerquery"
 	"meridian/see/telemetry"
 	"meridian/serve/doorserver"
 	"meridian/serve/governing"
@@ -98,6 +99,9 @@ type Agent struct {
 	Governors *governing.Governors
 	// Prefixes is what engines keep and find; nil if they do not.
 	Prefixes *prefix.Cache
+	// Questions asks other agents what they remember, and Survey what the cell keeps of prompts.
+	Questions *peerquery.Service
+	Survey    *survey.Survey
 
 	gpus      *vram.Pool // of what engines lend
 	name      *nameLock
@@ -107,9 +111,7 @@ type Agent struct {
 	records   *records // nil where nothing is written down
 	logger    *slog.Logger
 	announced *announcement
-	desk      *peerquery.Service
 	asked     askedLegs
-	uses      usesCache
 	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
 	tiers     []tier.Tier                         // of the object cache
 }
@@ -180,11 +182,12 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err := n.openDoor(ctx, o); err != nil {
 		return err
 	}
+	n.Survey = n.survey()
 	book := o.book
 	if n.records != nil {
 		book = &agentRecords{n: n, dir: o.StateDir, build: o.Build, started: time.Now()}
 	}
-	if n.desk, err = peerquery.Open(ctx, peerquery.Options{Agent: n.Agent, Book: book, Logger: o.Logger}); err != nil {
+	if n.Questions, err = peerquery.Open(ctx, peerquery.Options{Agent: n.Agent, Book: book, Directory: n.Directory, Logger: o.Logger}); err != nil {
 		return err
 	}
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
@@ -224,8 +227,8 @@ func (n *Agent) Close(ctx context.Context) error {
 	if n.telemetry != nil {
 		errs = append(errs, delivered(n.telemetry.Close(ctx), n.logger))
 	}
-	if n.desk != nil {
-		errs = append(errs, n.desk.Close(ctx))
+	if n.Questions != nil {
+		errs = append(errs, n.Questions.Close(ctx))
 	}
 	if n.Door != nil {
 		errs = append(errs, n.Door.Close(ctx))

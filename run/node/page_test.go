@@ -60,7 +60,7 @@ func TestPageShowsTheCell(t *testing.T) {
 	if again := c.Look(ctx); len(again.Requests) != 0 || len(again.HandOffs) != 0 || len(again.Flows) != 1 {
 		t.Errorf("told twice: %+v", again)
 	}
-	if err := decode.desk.Close(ctx); err != nil {
+	if err := decode.Questions.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range c.Look(ctx).Members {

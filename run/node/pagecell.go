@@ -16,10 +16,10 @@ import (
 	"meridian/internal/clip"
 	"meridian/keep/store"
 	"meridian/kv"
+	"meridian/move/agent/peerquery"
 	"meridian/move/transceiver/handoff"
 	"meridian/see/dash"
 	"meridian/see/ledger"
-	"meridian/see/peerquery"
 	"meridian/serve/gateway"
 )
 
@@ -53,7 +53,7 @@ func (c *pageCell) Look(ctx context.Context) dash.View {
 		view.Problem = err.Error()
 		return view
 	}
-	members, err := n.Members(ctx)
+	members, err := n.Questions.Members(ctx)
 	if err != nil {
 		view.Problem = "the directory does not answer: " + err.Error()
 		return view
@@ -141,8 +141,8 @@ func (c *pageCell) ask(ctx context.Context, n *Agent, members []kv.Member, view 
 	}
 	known, about := maps.Clone(c.handOffs), make(map[kv.Member]About, len(members))
 	heard := make(map[string]bool)
-	silent := n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
-		a, err := n.desk.Ask(ctx, m, peerquery.Question{Kind: peerquery.About})
+	silent := n.Questions.Each(ctx, members, func(ctx context.Context, m kv.Member) error {
+		a, err := n.Questions.Ask(ctx, m, peerquery.Question{Kind: peerquery.About})
 		if err != nil {
 			return err
 		}
@@ -187,13 +187,13 @@ func recentHandOffs(ctx context.Context, n *Agent, m kv.Member, known map[kv.Mem
 	after, asked := known[m]
 	most := rowsTold
 	if !asked {
-		a, err := n.desk.Ask(ctx, m, peerquery.Question{Kind: peerquery.HandOffs, After: math.MaxUint64, Most: 1})
+		a, err := n.Questions.Ask(ctx, m, peerquery.Question{Kind: peerquery.HandOffs, After: math.MaxUint64, Most: 1})
 		if err != nil {
 			return nil, 0, 0, err
 		}
 		after, most = a.End-min(a.End, rowsToldFirst), rowsToldFirst
 	}
-	a, err := n.desk.Ask(ctx, m, peerquery.Question{Kind: peerquery.HandOffs, After: after, Most: most})
+	a, err := n.Questions.Ask(ctx, m, peerquery.Question{Kind: peerquery.HandOffs, After: after, Most: most})
 	if err != nil {
 		return nil, 0, 0, err
 	}

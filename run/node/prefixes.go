@@ -6,6 +6,7 @@ import (
 
 	"meridian/internal/clip"
 	"meridian/keep/prefix"
+	"meridian/keep/prefix/survey"
 	"meridian/member/trust"
 	"meridian/move/reshard"
 	"meridian/move/transceiver/handoff"
@@ -42,6 +43,15 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Ended: ended, Logger: o.Logger,
 	})
 	return err
+}
+
+// survey is what the agent can tell of the shared cache.
+func (n *Agent) survey() *survey.Survey {
+	o := survey.Options{Agent: n.Name(), Store: n.Store, Cache: n.Prefixes, Directory: n.Directory, Names: prefix.NamesOf(n.proof.key.Derive(trust.ForTickets))}
+	if n.Door != nil {
+		o.Scope = n.Door.Scope
+	}
+	return survey.New(o)
 }
 
 // maxRequestID is how much counts of what an engine calls a request.

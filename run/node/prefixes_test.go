@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"meridian/internal/until"
+	"meridian/keep/prefix/survey"
 	"meridian/keep/store"
 	"meridian/keep/store/disk"
 	"meridian/kv"
@@ -157,15 +158,15 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 			t.Errorf("no %s in\n%s", line, text)
 		}
 	}
-	uses, err := none.GatherUses(ctx)
+	uses, err := none.Survey.Uses(ctx, none.Questions)
 	if err != nil {
 		t.Fatal(err)
 	}
-	models := uses.By(func(u *CacheUse) string { return u.Model })
+	models := uses.By(func(u *survey.Use) string { return u.Model })
 	if len(models) != 1 || models[0].Model != "m" || models[0].TokensFound != 128 || models[0].FoundIn["memory"] != 64 || models[0].FoundIn["disk"] != 64 || models[0].Objects != 2 {
 		t.Errorf("%+v", models)
 	}
-	if _, oldest := uses.Ages("keeper", "disk"); oldest > 120 || !slices.ContainsFunc(uses.Uses, func(u CacheUse) bool { return u.Agent == "keeper" && u.Below["disk"] > 0 }) {
+	if _, oldest := uses.Ages("keeper", "disk"); oldest > 120 || !slices.ContainsFunc(uses.Uses, func(u survey.Use) bool { return u.Agent == "keeper" && u.Below["disk"] > 0 }) {
 		t.Errorf("the disk's oldest is %d s old: %+v", oldest, uses.Uses)
 	}
 	g, err := keeper.Gather(ctx, "from-the-disk")
@@ -222,19 +223,5 @@ func toldOfKept(t *testing.T, ctx context.Context, keeper, other *Agent) {
 	until.True(t, "the disk has both", func() bool { return tier("disk").Objects == 2 })
 	if d := tier("disk"); d.Used == 0 || d.Total != 64<<20 || d.Down || tier(store.Memory).Objects != 0 {
 		t.Errorf("%+v", d)
-	}
-}
-
-// What a member tells of objects is bounded, and of objects alone.
-func TestStoredThatCannotBe(t *testing.T) {
-	long := strings.Repeat("x", 2000)
-	o := StoredObject{Key: "kv/1", Tenant: long, Owner: long, Tier: long, Model: long, Checksum: long}
-	if !canBeStored(&o) || len(o.String()) > 8*maxToldText {
-		t.Errorf("%d bytes", len(o.String()))
-	}
-	for _, key := range []string{"", "other", "kv/" + long} {
-		if canBeStored(&StoredObject{Key: key}) {
-			t.Errorf("%.20q can be", key)
-		}
 	}
 }

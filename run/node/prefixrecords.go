@@ -11,8 +11,8 @@ import (
 	"meridian/keep/prefix"
 	"meridian/keep/prefix/keys"
 	"meridian/kv"
+	"meridian/move/agent/peerquery"
 	"meridian/move/transceiver/handoff"
-	"meridian/see/peerquery"
 )
 
 // PrefixRecord is what came of one Find or Keep in the shared cache.
@@ -66,9 +66,9 @@ func (b *agentRecords) prefixes(q peerquery.Question) (peerquery.Answer, error) 
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		written, err := PrefixesIn(b.dir, q.Beginning)
-		return found(q, written), err
+		return peerquery.Found(q, written), err
 	}
-	return found(q, records), nil
+	return peerquery.Found(q, records), nil
 }
 
 // replyPrefixes answers with those of a request or a hand-off.

@@ -12,6 +12,7 @@ import (
 
 	"meridian/internal/join"
 	"meridian/kv"
+	"meridian/member/directory"
 	"meridian/move/agent"
 	"meridian/move/fabric"
 )
@@ -28,6 +29,8 @@ type Options struct {
 	Agent *agent.Agent
 	// Book is what others are told from; nil tells nothing.
 	Book Source
+	// Directory names who can be asked; nil: Members fails.
+	Directory directory.Directory
 	// Find looks an agent up; default Agent.Find.
 	Find   func(ctx context.Context, name string) (*agent.Peer, error)
 	Logger *slog.Logger

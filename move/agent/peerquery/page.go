@@ -50,3 +50,14 @@ func (p *Page) Add(record any) (fitted bool) {
 
 // Answer is what has been built.
 func (p *Page) Answer() Answer { return p.answer }
+
+// Found answers with a few records that were looked for by their id.
+func Found[T any](q Question, records []T) Answer {
+	p := NewPage(q, min(q.After, uint64(len(records))), uint64(len(records)))
+	for _, r := range records[p.answer.First:] {
+		if !p.Add(r) {
+			break
+		}
+	}
+	return p.Answer()
+}

@@ -1,4 +1,4 @@
-package node
+package survey
 
 import (
 	"cmp"
@@ -9,17 +9,15 @@ import (
 	"sync"
 	"time"
 
-	"meridian/keep/prefix"
 	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 	"meridian/kv"
-	"meridian/member/trust"
-	"meridian/see/peerquery"
+	"meridian/move/agent/peerquery"
 )
 
-// CacheUse is what an agent tells of one model and tenant: what came of its engines' Finds
+// Use is what an agent tells of one model and tenant: what came of its engines' Finds
 // and Keeps since it started, and what its owner keeps of it in memory now.
-type CacheUse struct {
+type Use struct {
 	// Model is its name, where an engine of the agent has said it; else Tag tells it, which
 	// is how keys of its pieces begin. Tenant is a hash of the salt.
 	Model       string `json:"model,omitempty"`
@@ -48,8 +46,8 @@ type CacheUse struct {
 // maxToldTiers bounds how many tiers an agent may tell of.
 const maxToldTiers = 8
 
-// canBeUse refuses a record that no agent would make.
-func canBeUse(u *CacheUse) bool {
+// canBe refuses a record that no agent would make.
+func canBe(u *Use) bool {
 	for _, tiers := range []map[string]uint64{u.FoundIn, u.Below} {
 		if len(tiers) > maxToldTiers {
 			return false
@@ -69,7 +67,7 @@ type usesCache struct {
 	mu     sync.Mutex
 	coming chan struct{} // closed when the goroutine that looks has looked; nil: none does
 	next   time.Time     // when it may be looked again
-	kept   []CacheUse
+	kept   []Use
 	err    error
 }
 
@@ -86,7 +84,7 @@ const (
 )
 
 // get is what look last said, or says now; who asks while another looks waits for that one.
-func (u *usesCache) get(ctx context.Context, now func() time.Time, look func(context.Context) ([]CacheUse, error)) ([]CacheUse, error) {
+func (u *usesCache) get(ctx context.Context, now func() time.Time, look func(context.Context) ([]Use, error)) ([]Use, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for u.coming != nil {
@@ -116,21 +114,21 @@ func (u *usesCache) get(ctx context.Context, now func() time.Time, look func(con
 	return kept, err
 }
 
-// cacheUses is what this agent tells.
-func (n *Agent) cacheUses(ctx context.Context) ([]CacheUse, error) {
-	var all []CacheUse
-	if n.Prefixes != nil {
-		for _, u := range n.Prefixes.Uses() {
-			use := CacheUse{Model: u.Model, Tenant: u.Tenant, Finds: u.Finds, Hits: u.Hits, TokensAsked: u.TokensAsked, TokensFound: u.TokensFound, BytesKept: u.BytesKept}
+// ownUses is what this agent tells.
+func (s *Survey) ownUses(ctx context.Context) ([]Use, error) {
+	var all []Use
+	if s.Cache != nil {
+		for _, u := range s.Cache.Uses() {
+			use := Use{Model: u.Model, Tenant: u.Tenant, Finds: u.Finds, Hits: u.Hits, TokensAsked: u.TokensAsked, TokensFound: u.TokensFound, BytesKept: u.BytesKept}
 			for i, tokens := range u.FoundIn {
 				addTo(&use.FoundIn, keys.Tiers[i], tokens)
 			}
 			all = append(all, use)
 		}
 	}
-	if n.Store != nil {
-		below := CacheUse{Tag: keys.Others, Tenant: keys.Others}
-		_, tiers := n.Store.Cold()
+	if s.Store != nil {
+		below := Use{Tag: keys.Others, Tenant: keys.Others}
+		_, tiers := s.Store.Cold()
 		for _, t := range tiers {
 			addTo(&below.Below, t.Name, t.OldestSeconds+1) // what was written just now is there, too
 		}
@@ -138,7 +136,7 @@ func (n *Agent) cacheUses(ctx context.Context) ([]CacheUse, error) {
 			all = append(all, below)
 		}
 	}
-	kept, err := n.keptUses(ctx)
+	kept, err := s.uses.get(ctx, time.Now, s.lookThrough)
 	return append(all, kept...), err
 }
 
@@ -153,46 +151,27 @@ func addTo(counts *map[string]uint64, name string, more uint64) {
 	(*counts)[name] += more
 }
 
-func (n *Agent) keptUses(ctx context.Context) ([]CacheUse, error) {
-	if n.Store == nil {
-		return nil, nil
-	}
-	if _, keeps := n.Store.Kept(); !keeps {
-		return nil, nil
-	}
-	return n.uses.get(ctx, time.Now, n.lookThrough)
-}
-
 // lookThrough sums what this agent's owner keeps now.
-func (n *Agent) lookThrough(ctx context.Context) ([]CacheUse, error) {
+func (s *Survey) lookThrough(ctx context.Context) ([]Use, error) {
 	var g keptGroups
-	from := store.ListPlace{Owner: n.Name()}
-	for {
-		objects, next, err := n.Store.ListPage(ctx, store.ListOptions{AllTenants: true, Prefix: keys.KeyPrefix, Most: 512}, from)
-		if err != nil {
-			return nil, err
-		}
-		for i := range objects {
-			if objects[i].Owner == n.Name() { // another is next where the directory does not list this one
-				g.add(&objects[i])
-			}
-		}
-		if from = next; next.Owner != n.Name() {
-			break
-		}
+	if err := s.eachKept(ctx, keys.KeyPrefix, func(o *store.Object) bool {
+		g.add(o)
+		return true
+	}); err != nil {
+		return nil, err
 	}
 	return g.uses(), nil
 }
 
 // keptGroups sums objects by model and tenant, of so many apart and of the others together.
 type keptGroups struct {
-	by   map[[2]string]*CacheUse
-	ages map[*CacheUse][]uint64
+	by   map[[2]string]*Use
+	ages map[*Use][]uint64
 }
 
 func (g *keptGroups) add(o *store.Object) {
 	if g.by == nil {
-		g.by, g.ages = make(map[[2]string]*CacheUse), make(map[*CacheUse][]uint64)
+		g.by, g.ages = make(map[[2]string]*Use), make(map[*Use][]uint64)
 	}
 	tag, is := keys.TagOf(o.Key)
 	key := [2]string{tag.String(), o.Tenant}
@@ -201,7 +180,7 @@ func (g *keptGroups) add(o *store.Object) {
 	}
 	u := g.by[key]
 	if u == nil {
-		u = &CacheUse{Tag: key[0], Tenant: key[1]}
+		u = &Use{Tag: key[0], Tenant: key[1]}
 		g.by[key] = u
 	}
 	u.Objects++
@@ -215,59 +194,61 @@ func (g *keptGroups) add(o *store.Object) {
 	}
 }
 
-func (g *keptGroups) uses() []CacheUse {
-	all := make([]CacheUse, 0, len(g.by))
+func (g *keptGroups) uses() []Use {
+	all := make([]Use, 0, len(g.by))
 	for _, u := range g.by {
 		ages := g.ages[u]
 		slices.Sort(ages)
 		u.MedianSeconds = ages[len(ages)/2]
 		all = append(all, *u)
 	}
-	slices.SortFunc(all, func(a, b CacheUse) int {
+	slices.SortFunc(all, func(a, b Use) int {
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), strings.Compare(a.Tag, b.Tag), strings.Compare(a.Tenant, b.Tenant))
 	})
 	return all
 }
 
-// CacheUses is what all agents of a cell tell, with models by name where one knows it.
-type CacheUses struct {
-	Uses   []CacheUse    `json:"uses"`
-	Silent []Unreachable `json:"silent,omitempty"`
+// maxRecords bounds what is kept of what agents tell.
+const maxRecords = 4096
+
+// Uses is what all agents of a cell tell, with models by name where one knows it.
+type Uses struct {
+	Uses   []Use                   `json:"uses"`
+	Silent []peerquery.Unreachable `json:"silent,omitempty"`
 }
 
-// GatherUses asks every agent of the cell.
-func (n *Agent) GatherUses(ctx context.Context) (*CacheUses, error) {
-	members, err := n.Members(ctx)
+// Uses asks every agent of the cell.
+func (s *Survey) Uses(ctx context.Context, asks *peerquery.Service) (*Uses, error) {
+	members, err := asks.Members(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets))
 	models := make(map[string]string) // by tag
-	all := &CacheUses{}
+	all := &Uses{}
 	var mu sync.Mutex // protects both
-	all.Silent = n.askEach(ctx, members, func(ctx context.Context, m kv.Member) error {
-		if err := n.pages(ctx, m, peerquery.Question{Kind: peerquery.Keepers}, func(record []byte) {
-			var k PrefixEngine
+	all.Silent = asks.Each(ctx, members, func(ctx context.Context, m kv.Member) error {
+		if err := asks.Pages(ctx, m, peerquery.Question{Kind: peerquery.Keepers}, func(record []byte) {
+			var k Engine
 			if json.Unmarshal(record, &k) != nil || len(k.Model) > maxKeeperText || len(k.Revision) > maxKeeperText {
 				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if len(models) < maxGathered {
-				models[names.ModelTag(kv.Scope{Model: k.Model, Revision: k.Revision}).String()] = k.Model
+			if len(models) < maxRecords {
+				models[k.tag(s.Names)] = k.Model
 			}
 		}); err != nil {
 			return err
 		}
-		return n.pages(ctx, m, peerquery.Question{Kind: peerquery.Uses}, func(record []byte) {
-			var u CacheUse
-			if json.Unmarshal(record, &u) != nil || !canBeUse(&u) {
+		return asks.Pages(ctx, m, peerquery.Question{Kind: peerquery.Uses}, func(record []byte) {
+			var u Use
+			if json.Unmarshal(record, &u) != nil || !canBe(&u) {
 				return
 			}
 			u.Agent = m.Name
 			mu.Lock()
 			defer mu.Unlock()
-			if len(all.Uses) < maxGathered {
+			if len(all.Uses) < maxRecords {
 				all.Uses = append(all.Uses, u)
 			}
 		})
@@ -282,8 +263,8 @@ func (n *Agent) GatherUses(ctx context.Context) (*CacheUses, error) {
 
 // By sums uses by model or by tenant, the one with the most bytes and tokens first. Medians
 // are those of the owner with the most bytes.
-func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
-	sums, largest := make(map[string]*CacheUse), make(map[string]uint64)
+func (c *Uses) By(name func(*Use) string) []Use {
+	sums, largest := make(map[string]*Use), make(map[string]uint64)
 	var order []string
 	for i := range c.Uses {
 		u := &c.Uses[i]
@@ -293,7 +274,7 @@ func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
 		key := name(u)
 		s := sums[key]
 		if s == nil {
-			s = &CacheUse{}
+			s = &Use{}
 			sums[key] = s
 			order = append(order, key)
 		}
@@ -310,7 +291,7 @@ func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
 	slices.SortFunc(order, func(a, b string) int {
 		return cmp.Or(cmp.Compare(sums[b].Bytes, sums[a].Bytes), cmp.Compare(sums[b].TokensAsked, sums[a].TokensAsked), strings.Compare(a, b))
 	})
-	all := make([]CacheUse, len(order))
+	all := make([]Use, len(order))
 	for i, key := range order {
 		all[i] = *sums[key]
 		all[i].Model = key
@@ -320,7 +301,7 @@ func (c *CacheUses) By(name func(*CacheUse) string) []CacheUse {
 
 // Ages are since when what a tier of an owner keeps was not used, in memory, or was written,
 // below it: half of it at least, where that is known, and all of it at most.
-func (c *CacheUses) Ages(owner, tier string) (median, oldest uint64) {
+func (c *Uses) Ages(owner, tier string) (median, oldest uint64) {
 	largest := uint64(0)
 	for i := range c.Uses {
 		u := &c.Uses[i]

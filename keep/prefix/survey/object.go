@@ -1,4 +1,4 @@
-package node
+package survey
 
 import (
 	"cmp"
@@ -8,16 +8,13 @@ import (
 	"strings"
 
 	"meridian/internal/clip"
-	"meridian/keep/prefix"
 	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
-	"meridian/kv"
-	"meridian/member/trust"
 )
 
-// StoredObject is a piece of a prefix that an owner keeps, as its agent tells of it. What lies
+// Object is a piece of a prefix that an owner keeps, as its agent tells of it. What lies
 // below memory tells neither its size nor its age.
-type StoredObject struct {
+type Object struct {
 	Key    string `json:"key"`
 	Tenant string `json:"tenant"`
 	Owner  string `json:"owner"`
@@ -35,77 +32,71 @@ type StoredObject struct {
 // maxStored is how many objects one agent tells of: who finds more says more of the key.
 const maxStored = 64
 
-// stored are the pieces that this agent's owner keeps under keys that begin so: those in
+// objects are the pieces that this agent's owner keeps under keys that begin so: those in
 // memory, and where a key is whole and none of them has it, those in tiers below. Nothing
 // counts as use.
-func (n *Agent) stored(ctx context.Context, beginning string) ([]StoredObject, error) {
-	if n.Store == nil || !strings.HasPrefix(beginning, keys.KeyPrefix) {
+func (s *Survey) objects(ctx context.Context, beginning string) ([]Object, error) {
+	if s.Store == nil || !strings.HasPrefix(beginning, keys.KeyPrefix) {
 		return nil, nil
 	}
-	if _, keeps := n.Store.Kept(); !keeps {
+	if _, keeps := s.Store.Kept(); !keeps {
 		return nil, nil
 	}
-	names, models := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets)), make(map[string]string)
-	for _, k := range n.prefixEngines() {
-		models[names.ModelTag(kv.Scope{Model: k.Model, Revision: k.Revision}).String()] = k.Model
+	models := make(map[string]string) // by tag
+	for _, k := range s.engines() {
+		models[k.tag(s.Names)] = k.Model
 	}
 	modelOf := func(key string) string {
 		tag, _ := keys.TagOf(key)
 		return models[tag.String()]
 	}
-	var all []StoredObject
-	from := store.ListPlace{Owner: n.Name()}
-	for len(all) < maxStored {
-		objects, next, err := n.Store.ListPage(ctx, store.ListOptions{AllTenants: true, Prefix: beginning, Most: 512}, from)
-		if err != nil {
-			return nil, err
-		}
-		for _, o := range objects {
-			if o.Owner == n.Name() && len(all) < maxStored { // another is next where the directory does not list this one
-				all = append(all, StoredObject{
-					Key: o.Key, Tenant: o.Tenant, Owner: o.Owner, Tier: store.Memory, Model: modelOf(o.Key), Bytes: o.Bytes, Checksum: fmt.Sprintf("%016x", o.Checksum),
-					AgeSeconds: o.AgeSeconds, Readers: o.Readers, Priority: o.Priority, Pinned: o.Pinned,
-				})
-			}
-		}
-		if from = next; next.Owner != n.Name() {
-			break
-		}
+	var all []Object
+	if err := s.eachKept(ctx, beginning, func(o *store.Object) (more bool) {
+		all = append(all, Object{
+			Key: o.Key, Tenant: o.Tenant, Owner: o.Owner, Tier: store.Memory, Model: modelOf(o.Key), Bytes: o.Bytes, Checksum: fmt.Sprintf("%016x", o.Checksum),
+			AgeSeconds: o.AgeSeconds, Readers: o.Readers, Priority: o.Priority, Pinned: o.Pinned,
+		})
+		return len(all) < maxStored
+	}); err != nil {
+		return nil, err
 	}
-	if _, whole := keys.TagOf(beginning); !whole || slices.ContainsFunc(all, func(o StoredObject) bool { return o.Key == beginning }) {
+	if _, whole := keys.TagOf(beginning); !whole || slices.ContainsFunc(all, func(o Object) bool { return o.Key == beginning }) {
 		return all, nil
 	}
 	// Tiers are asked by name: of the tenants that this agent knows.
-	tenants := []string{names.TenantOf("")}
-	if n.Prefixes != nil {
-		for _, u := range n.Prefixes.Uses() {
+	tenants := []string{s.Names.TenantOf("")}
+	if s.Cache != nil {
+		for _, u := range s.Cache.Uses() {
 			if u.Tenant != keys.Others && !slices.Contains(tenants, u.Tenant) {
 				tenants = append(tenants, u.Tenant)
 			}
 		}
 	}
 	for _, tenant := range tenants {
-		seen, err := n.Store.Inspect(ctx, n.Name(), store.Run{Tenant: tenant, Keys: []string{beginning}})
+		seen, err := s.Store.Inspect(ctx, s.Agent, store.Run{Tenant: tenant, Keys: []string{beginning}})
 		if err != nil {
 			return all, err
 		}
 		if seen[0].Tier != "" {
-			all = append(all, StoredObject{Key: beginning, Tenant: tenant, Owner: n.Name(), Tier: seen[0].Tier, Model: modelOf(beginning)})
+			all = append(all, Object{Key: beginning, Tenant: tenant, Owner: s.Agent, Tier: seen[0].Tier, Model: modelOf(beginning)})
 		}
 	}
 	return all, nil
 }
 
-// canBeStored bounds what another agent tells of an object.
-func canBeStored(o *StoredObject) bool {
+// maxText bounds each text of an object that another agent tells of.
+const maxText = 256
+
+// Bound cuts what another agent tells of an object, and reports whether it can be one.
+func (o *Object) Bound() bool {
 	for _, text := range []*string{&o.Tenant, &o.Owner, &o.Tier, &o.Model, &o.Checksum} {
-		*text = clip.Text(*text, maxToldText, "…")
+		*text = clip.Text(*text, maxText, "…")
 	}
-	return strings.HasPrefix(o.Key, keys.KeyPrefix) && len(o.Key) <= maxToldText
+	return strings.HasPrefix(o.Key, keys.KeyPrefix) && len(o.Key) <= maxText
 }
 
 // String tells of an object as `meridian explain` does.
-func (o *StoredObject) String() string {
+func (o *Object) String() string {
 	var b strings.Builder
 	row := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "  %-9s %s\n", name, fmt.Sprintf(format, args...))

@@ -1,4 +1,4 @@
-package node
+package survey
 
 import (
 	"context"
@@ -11,21 +11,18 @@ import (
 	"meridian/keep/prefix/keys"
 	"meridian/keep/store"
 	"meridian/kv"
-	"meridian/member/trust"
+	"meridian/move/agent/peerquery"
 )
 
-// KeptKeys begin the keys of all pieces of prefixes.
-const KeptKeys = keys.KeyPrefix
-
-// CachePrompt is a prompt of which is asked what the cell keeps, for an engine.
-type CachePrompt struct {
-	Keeper        *PrefixEngine
+// Prompt is a prompt of which is asked what the cell keeps, for an engine.
+type Prompt struct {
+	Keeper        *Engine
 	Salt, Adapter string
 	Tokens        []uint32
 }
 
-// CacheLook is what the cell keeps of a prompt.
-type CacheLook struct {
+// Look is what the cell keeps of a prompt.
+type Look struct {
 	Engine string `json:"engine"`
 	Home   string `json:"home"`
 	Model  string `json:"model"`
@@ -37,7 +34,7 @@ type CacheLook struct {
 	Findable   int `json:"findable_tokens"`
 	Found      int `json:"found_tokens"`
 	// Pieces are where they lie, in order.
-	Pieces []CachePiece `json:"pieces"`
+	Pieces []Piece `json:"pieces"`
 	// End is why it is not more, in one word, At who is the reason, Why a sentence.
 	End string `json:"end"`
 	At  string `json:"at,omitempty"`
@@ -47,15 +44,15 @@ type CacheLook struct {
 	FetchUs   float64 `json:"fetch_us,omitempty"`
 	ComputeUs float64 `json:"compute_us,omitempty"`
 	// Silent are owners that did not answer.
-	Silent []Unreachable `json:"silent,omitempty"`
+	Silent []peerquery.Unreachable `json:"silent,omitempty"`
 
 	chain  keys.Chain
 	copies map[string][]store.Availability
 }
 
-// CachePiece is tokens Start to End of a prompt at one owner, in one tier. How old they are,
+// Piece is tokens Start to End of a prompt at one owner, in one tier. How old they are,
 // and how large, is known of memory.
-type CachePiece struct {
+type Piece struct {
 	Start         int    `json:"start"`
 	End           int    `json:"end"`
 	Owner         string `json:"owner"`
@@ -71,45 +68,44 @@ var ErrOtherKey = errors.New("node: this state directory has another key than th
 
 // LookFor says what a Find of a prompt would be told, without one: nothing is leased, and
 // nothing counts as use.
-func (n *Agent) LookFor(ctx context.Context, p CachePrompt) (*CacheLook, error) {
-	if n.Store == nil {
+func (s *Survey) LookFor(ctx context.Context, p Prompt) (*Look, error) {
+	if s.Store == nil {
 		return nil, errors.New("node: this agent has no part in the object cache")
 	}
 	facts, err := p.Keeper.facts()
 	if err != nil {
 		return nil, err
 	}
-	names := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets))
-	if names.TenantOf("") != p.Keeper.NoSalt {
+	if s.Names.TenantOf("") != p.Keeper.NoSalt {
 		return nil, ErrOtherKey
 	}
 	scope := kv.Scope{Model: p.Keeper.Model, Revision: p.Keeper.Revision, Adapter: p.Keeper.Adapter, Salt: p.Salt}
 	if p.Adapter != "" {
 		scope.Adapter = p.Adapter
 	}
-	chain := facts.ChainFor(names, scope, p.Tokens[:max(0, len(p.Tokens)-1)]) // the last token is computed in any case
-	looked := prefix.DryRun(ctx, n.Store, chain)
-	look := &CacheLook{
+	chain := facts.ChainFor(s.Names, scope, p.Tokens[:max(0, len(p.Tokens)-1)]) // the last token is computed in any case
+	looked := prefix.DryRun(ctx, s.Store, chain)
+	look := &Look{
 		Engine: p.Keeper.ID, Home: p.Keeper.Home, Model: p.Keeper.Model, Tenant: chain.Tenant, Tokens: len(p.Tokens), UnitTokens: facts.UnitTokens,
 		Findable: len(chain.Keys) * facts.UnitTokens, Found: looked.Path.Units * facts.UnitTokens, End: string(looked.Path.End), At: looked.Path.At,
-		Pieces: []CachePiece{}, chain: chain, copies: looked.Copies,
+		Pieces: []Piece{}, chain: chain, copies: looked.Copies,
 	}
 	for _, piece := range looked.Path.Pieces {
-		look.Pieces = append(look.Pieces, CachePiece{
+		look.Pieces = append(look.Pieces, Piece{
 			Start: piece.First * facts.UnitTokens, End: piece.End * facts.UnitTokens, Owner: piece.Owner, Tier: piece.Tier, Units: piece.End - piece.First,
 			Bytes: piece.Bytes, OldestSeconds: piece.OldestSeconds, Pinned: piece.Pinned,
 		})
 	}
 	for name, err := range looked.Silent {
-		look.Silent = append(look.Silent, Unreachable{name, err.Error()})
+		look.Silent = append(look.Silent, peerquery.Unreachable{Name: name, Why: err.Error()})
 	}
-	slices.SortFunc(look.Silent, func(a, b Unreachable) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(look.Silent, func(a, b peerquery.Unreachable) int { return strings.Compare(a.Name, b.Name) })
 	look.judge(&facts, looked.Path.End)
 	return look, ctx.Err()
 }
 
 // judge says in words why the path ends, and what Find would answer.
-func (l *CacheLook) judge(facts *prefix.EngineFacts, end keys.End) {
+func (l *Look) judge(facts *prefix.EngineFacts, end keys.End) {
 	l.Why = map[keys.End]string{
 		keys.EndWhole:   fmt.Sprintf("everything is there that can be: the %d tokens that follow are no whole piece of %d, or the last one, which is always computed", l.Tokens-l.Findable, l.UnitTokens),
 		keys.EndShort:   fmt.Sprintf("the prompt is too short: nothing below %d tokens is kept, and its last token is always computed", l.UnitTokens+1),
@@ -130,8 +126,8 @@ func (l *CacheLook) judge(facts *prefix.EngineFacts, end keys.End) {
 	}
 }
 
-// CacheChange is what was done at one owner.
-type CacheChange struct {
+// Change is what was done at one owner.
+type Change struct {
 	Owner string `json:"owner"`
 	Units int    `json:"units"`
 	Bytes uint64 `json:"bytes,omitempty"`
@@ -145,7 +141,7 @@ type CacheChange struct {
 }
 
 // runs are what each owner has of the prompt from a piece on, where wanted says so.
-func (l *CacheLook) runs(first int, wanted func(store.Availability) bool) map[string]store.Run {
+func (l *Look) runs(first int, wanted func(store.Availability) bool) map[string]store.Run {
 	all := make(map[string]store.Run)
 	names := l.chain.Names()
 	for owner, seen := range l.copies {
@@ -163,29 +159,29 @@ func (l *CacheLook) runs(first int, wanted func(store.Availability) bool) map[st
 }
 
 // InMemory is what owners have of the prompt in memory, as it can be pinned.
-func (l *CacheLook) InMemory() map[string]store.Run {
+func (l *Look) InMemory() map[string]store.Run {
 	return l.runs(0, func(s store.Availability) bool { return s.Tier == store.Memory })
 }
 
 // From is what owners have of the prompt, wherever it lies, from the first whole piece on
 // that begins at a token or after it.
-func (l *CacheLook) From(token int) map[string]store.Run {
+func (l *Look) From(token int) map[string]store.Run {
 	return l.runs(l.pieceFrom(token), func(s store.Availability) bool { return s.Tier != "" })
 }
 
-func (l *CacheLook) pieceFrom(token int) int {
+func (l *Look) pieceFrom(token int) int {
 	return min((token+l.UnitTokens-1)/l.UnitTokens, len(l.chain.Keys))
 }
 
 // DropFrom takes what From tells of away from every owner, and copies of it.
-func (n *Agent) DropFrom(ctx context.Context, l *CacheLook, token int) (changes []CacheChange) {
+func (s *Survey) DropFrom(ctx context.Context, l *Look, token int) (changes []Change) {
 	run := store.Run{Tenant: l.chain.Tenant, Keys: l.chain.Names()[l.pieceFrom(token):]}
 	runs := []store.Run{run}
 	for number := 2; number <= keys.MaxCopies; number++ {
 		runs = append(runs, run.Copy(number))
 	}
-	for _, o := range n.Store.Owners() {
-		if c := n.DropCached(ctx, o.Name, runs); c.Units > 0 || c.Problem != "" {
+	for _, o := range s.Store.Owners() {
+		if c := s.Drop(ctx, o.Name, runs); c.Units > 0 || c.Problem != "" {
 			changes = append(changes, c)
 		}
 	}
@@ -209,11 +205,11 @@ func ByKeys(objects []store.Object) map[string][]store.Run {
 	return all
 }
 
-// PinCached pins runs at one owner, or lets them be again.
-func (n *Agent) PinCached(ctx context.Context, owner string, runs []store.Run, pinned bool) CacheChange {
-	c := CacheChange{Owner: owner}
+// Pin pins runs at one owner, or lets them be again.
+func (s *Survey) Pin(ctx context.Context, owner string, runs []store.Run, pinned bool) Change {
+	c := Change{Owner: owner}
 	for _, run := range runs {
-		pins, err := n.Store.SetPinned(ctx, owner, run, pinned)
+		pins, err := s.Store.SetPinned(ctx, owner, run, pinned)
 		c.Units, c.Missing, c.Refused = c.Units+int(pins.Done), c.Missing+int(pins.Missing), c.Refused+int(pins.Refused)
 		c.PinnedBytes, c.PinnedMost = pins.Bytes, pins.Most
 		if err != nil {
@@ -224,11 +220,11 @@ func (n *Agent) PinCached(ctx context.Context, owner string, runs []store.Run, p
 	return c
 }
 
-// DropCached takes runs away from one owner, from memory and from its tiers.
-func (n *Agent) DropCached(ctx context.Context, owner string, runs []store.Run) CacheChange {
-	c := CacheChange{Owner: owner}
+// Drop takes runs away from one owner, from memory and from its tiers.
+func (s *Survey) Drop(ctx context.Context, owner string, runs []store.Run) Change {
+	c := Change{Owner: owner}
 	for _, run := range runs {
-		dropped, err := n.Store.Discard(ctx, owner, run)
+		dropped, err := s.Store.Discard(ctx, owner, run)
 		c.Units += dropped
 		if err != nil {
 			c.Problem = err.Error()

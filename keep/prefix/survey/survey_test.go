@@ -1,4 +1,4 @@
-package node
+package survey
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 
 // What another agent tells of an engine is used only if it can be.
 func TestKeeperThatCannotBe(t *testing.T) {
-	good := func() PrefixEngine {
-		return PrefixEngine{ID: "e", Home: "a", Model: "m", UnitTokens: 64, UnitBytes: 4096, UnitDigest: strings.Repeat("0a", 32), TokenUs: 10, FetchUs: 5, FetchTokenUs: 1}
+	good := func() Engine {
+		return Engine{ID: "e", Home: "a", Model: "m", UnitTokens: 64, UnitBytes: 4096, UnitDigest: strings.Repeat("0a", 32), TokenUs: 10, FetchUs: 5, FetchTokenUs: 1}
 	}
 	k := good()
 	f, err := k.facts()
@@ -27,17 +27,17 @@ func TestKeeperThatCannotBe(t *testing.T) {
 	if fetch, compute, worth := f.Worth(100); fetch.Microseconds() != 105 || compute.Microseconds() != 1000 || !worth {
 		t.Errorf("%v, %v, %v", fetch, compute, worth)
 	}
-	for name, spoil := range map[string]func(*PrefixEngine){
-		"no tokens":       func(k *PrefixEngine) { k.UnitTokens = 0 },
-		"negative tokens": func(k *PrefixEngine) { k.UnitTokens = -64 },
-		"many tokens":     func(k *PrefixEngine) { k.UnitTokens = 1 << 40 },
-		"no digest":       func(k *PrefixEngine) { k.UnitDigest = "" },
-		"a long digest":   func(k *PrefixEngine) { k.UnitDigest = strings.Repeat("0a", 1<<20) + "0" },
-		"no hex":          func(k *PrefixEngine) { k.UnitDigest = strings.Repeat("zz", 32) },
-		"a long name":     func(k *PrefixEngine) { k.Model = strings.Repeat("m", 1<<20) },
-		"not a number":    func(k *PrefixEngine) { k.FetchUs = math.NaN() },
-		"for ever":        func(k *PrefixEngine) { k.TokenUs = math.Inf(1) },
-		"before it began": func(k *PrefixEngine) { k.FetchTokenUs = -1 },
+	for name, spoil := range map[string]func(*Engine){
+		"no tokens":       func(k *Engine) { k.UnitTokens = 0 },
+		"negative tokens": func(k *Engine) { k.UnitTokens = -64 },
+		"many tokens":     func(k *Engine) { k.UnitTokens = 1 << 40 },
+		"no digest":       func(k *Engine) { k.UnitDigest = "" },
+		"a long digest":   func(k *Engine) { k.UnitDigest = strings.Repeat("0a", 1<<20) + "0" },
+		"no hex":          func(k *Engine) { k.UnitDigest = strings.Repeat("zz", 32) },
+		"a long name":     func(k *Engine) { k.Model = strings.Repeat("m", 1<<20) },
+		"not a number":    func(k *Engine) { k.FetchUs = math.NaN() },
+		"for ever":        func(k *Engine) { k.TokenUs = math.Inf(1) },
+		"before it began": func(k *Engine) { k.FetchTokenUs = -1 },
 	} {
 		k := good()
 		spoil(&k)
@@ -50,7 +50,7 @@ func TestKeeperThatCannotBe(t *testing.T) {
 func FuzzKeeper(f *testing.F) {
 	f.Add([]byte(`{"id":"e","unit_tokens":64,"unit_digest":"0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a","token_us":1e4,"fetch_us":3}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var k PrefixEngine
+		var k Engine
 		if json.Unmarshal(b, &k) != nil {
 			return
 		}
@@ -90,7 +90,7 @@ func TestKeptGroups(t *testing.T) {
 	if objects != 3*maxGroups+6 || bytes != 30*maxGroups+501 {
 		t.Errorf("%d objects of %d bytes", objects, bytes)
 	}
-	sums := (&CacheUses{Uses: append(all, CacheUse{Model: "m", Tenant: "t", Finds: 3, TokensAsked: 10})}).By(func(u *CacheUse) string { return u.Tenant })
+	sums := (&Uses{Uses: append(all, Use{Model: "m", Tenant: "t", Finds: 3, TokensAsked: 10})}).By(func(u *Use) string { return u.Tenant })
 	for _, u := range sums {
 		if u.Model == "t" && (u.Bytes != 510 || u.Finds != 3 || u.MedianSeconds != 20) {
 			t.Errorf("%+v", u)
@@ -100,7 +100,7 @@ func TestKeptGroups(t *testing.T) {
 
 // Ages are of one owner's tier, and what cannot be is not taken.
 func TestAgesOfTiers(t *testing.T) {
-	all := &CacheUses{Uses: []CacheUse{
+	all := &Uses{Uses: []Use{
 		{Agent: "a", Tag: "x", Bytes: 10, MedianSeconds: 5, OldestSeconds: 50},
 		{Agent: "a", Tag: "y", Bytes: 20, MedianSeconds: 7, OldestSeconds: 40},
 		{Agent: "b", Bytes: 99, MedianSeconds: 9, OldestSeconds: 90},
@@ -114,15 +114,15 @@ func TestAgesOfTiers(t *testing.T) {
 			t.Errorf("%s of %s: %d and %d s", c.tier, c.owner, median, oldest)
 		}
 	}
-	if rows := all.By(func(u *CacheUse) string { return "all" }); len(rows) != 1 || rows[0].Below != nil || rows[0].Bytes != 129 {
+	if rows := all.By(func(u *Use) string { return "all" }); len(rows) != 1 || rows[0].Below != nil || rows[0].Bytes != 129 {
 		t.Errorf("%+v", rows)
 	}
 	many := make(map[string]uint64)
 	for n := range 100 {
 		many[fmt.Sprint("t", n)] = 1
 	}
-	for _, u := range []CacheUse{{FoundIn: many}, {Below: many}, {FoundIn: map[string]uint64{"a\nb": 1}}, {Below: map[string]uint64{"": 1}}, {Tenant: strings.Repeat("t", 1<<20)}} {
-		if canBeUse(&u) {
+	for _, u := range []Use{{FoundIn: many}, {Below: many}, {FoundIn: map[string]uint64{"a\nb": 1}}, {Below: map[string]uint64{"": 1}}, {Tenant: strings.Repeat("t", 1<<20)}} {
+		if canBe(&u) {
 			t.Errorf("%d tiers, %d below", len(u.FoundIn), len(u.Below))
 		}
 	}
@@ -136,7 +136,7 @@ func TestUsesAreLookedAtOnceInAWhile(t *testing.T) {
 	now := func() time.Time { return at }
 	broken := errors.New("broken")
 	get := func(takes time.Duration, fails error) error {
-		_, err := u.get(t.Context(), now, func(context.Context) ([]CacheUse, error) {
+		_, err := u.get(t.Context(), now, func(context.Context) ([]Use, error) {
 			looks++
 			at = at.Add(takes)
 			return nil, fails
@@ -163,7 +163,7 @@ func TestUsesAreLookedAtOnceInAWhile(t *testing.T) {
 	at = at.Add(usesEvery)
 	looking, end, ended := make(chan struct{}), make(chan struct{}), make(chan error)
 	go func() {
-		_, err := u.get(t.Context(), func() time.Time { return at }, func(context.Context) ([]CacheUse, error) {
+		_, err := u.get(t.Context(), func() time.Time { return at }, func(context.Context) ([]Use, error) {
 			close(looking)
 			<-end
 			return nil, broken
@@ -179,5 +179,19 @@ func TestUsesAreLookedAtOnceInAWhile(t *testing.T) {
 	close(end)
 	if err := <-ended; !errors.Is(err, broken) {
 		t.Error(err)
+	}
+}
+
+// What a member tells of objects is bounded, and of objects alone.
+func TestStoredThatCannotBe(t *testing.T) {
+	long := strings.Repeat("x", 2000)
+	o := Object{Key: "kv/1", Tenant: long, Owner: long, Tier: long, Model: long, Checksum: long}
+	if !o.Bound() || len(o.String()) > 8*maxText {
+		t.Errorf("%d bytes", len(o.String()))
+	}
+	for _, key := range []string{"", "other", "kv/" + long} {
+		if (&Object{Key: key}).Bound() {
+			t.Errorf("%.20q can be", key)
+		}
 	}
 }

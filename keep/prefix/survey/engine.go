@@ -1,4 +1,4 @@
-package node
+package survey
 
 import (
 	"context"
@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"meridian/keep/prefix"
+	"meridian/keep/prefix/keys"
 	"meridian/kv"
 	"meridian/member/directory"
-	"meridian/member/trust"
-	"meridian/see/peerquery"
+	"meridian/move/agent/peerquery"
 )
 
-// PrefixEngine is an engine that keeps and finds prefixes, as its home agent tells of it.
-type PrefixEngine struct {
+// Engine is an engine that keeps and finds prefixes, as its home agent tells of it.
+type Engine struct {
 	ID       string `json:"id"`
 	Model    string `json:"model"`
 	Revision string `json:"revision"`
@@ -40,25 +40,29 @@ type PrefixEngine struct {
 	Home string `json:"-"`
 }
 
-// prefixEngines are those of this agent.
-func (n *Agent) prefixEngines() []PrefixEngine {
-	var all []PrefixEngine
-	if n.Prefixes == nil || n.Door == nil {
+// engines are those of this agent.
+func (s *Survey) engines() []Engine {
+	var all []Engine
+	if s.Cache == nil || s.Scope == nil {
 		return all
 	}
-	noSalt := prefix.NamesOf(n.proof.key.Derive(trust.ForTickets)).TenantOf("")
-	for _, f := range n.Prefixes.Facts() {
-		scope, serves := n.Door.Scope(f.Engine)
+	for _, f := range s.Cache.Facts() {
+		scope, serves := s.Scope(f.Engine)
 		if !serves {
 			continue
 		}
-		all = append(all, PrefixEngine{
+		all = append(all, Engine{
 			ID: f.Engine, Model: scope.Model, Revision: scope.Revision, Adapter: scope.Adapter, Salted: scope.Salt != "",
-			UnitTokens: f.UnitTokens, UnitBytes: f.UnitBytes, UnitDigest: hex.EncodeToString(f.Digest[:]), NoSalt: noSalt,
+			UnitTokens: f.UnitTokens, UnitBytes: f.UnitBytes, UnitDigest: hex.EncodeToString(f.Digest[:]), NoSalt: s.Names.TenantOf(""),
 			TokenUs: micros(f.TokenTime), FetchUs: micros(f.FetchTime), FetchTokenUs: micros(f.FetchToken),
 		})
 	}
 	return all
+}
+
+// tag is how keys of its pieces begin.
+func (k *Engine) tag(names keys.NamesKey) string {
+	return names.ModelTag(kv.Scope{Model: k.Model, Revision: k.Revision}).String()
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
@@ -73,7 +77,7 @@ const (
 )
 
 // facts are what an agent told of an engine, if it can be.
-func (k *PrefixEngine) facts() (prefix.EngineFacts, error) {
+func (k *Engine) facts() (prefix.EngineFacts, error) {
 	f := prefix.EngineFacts{Engine: k.ID, UnitTokens: k.UnitTokens, UnitBytes: k.UnitBytes}
 	bounded := len(k.UnitDigest) == 2*len(f.Digest) && len(k.ID) <= maxKeeperText && len(k.Model) <= maxKeeperText && len(k.Revision) <= maxKeeperText && len(k.Adapter) <= maxKeeperText
 	for _, v := range []float64{k.TokenUs, k.FetchUs, k.FetchTokenUs} {
@@ -94,10 +98,10 @@ func (k *PrefixEngine) facts() (prefix.EngineFacts, error) {
 // ErrNoKeeper means that no engine of the cell was found that keeps and finds.
 var ErrNoKeeper = errors.New("node: no such engine keeps and finds prefixes")
 
-// PrefixEngine finds an engine that keeps and finds, by its id, by its model, or any, and asks its
+// Engine finds an engine that keeps and finds, by its id, by its model, or any, and asks its
 // home agent about it.
-func (n *Agent) PrefixEngine(ctx context.Context, id, model string) (*PrefixEngine, error) {
-	listed, err := n.Directory.List(ctx, directory.EnginePrefix)
+func (s *Survey) Engine(ctx context.Context, asks *peerquery.Service, id, model string) (*Engine, error) {
+	listed, err := s.Directory.List(ctx, directory.EnginePrefix)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +111,7 @@ func (n *Agent) PrefixEngine(ctx context.Context, id, model string) (*PrefixEngi
 		if err != nil || id != "" && r.ID != id || model != "" && r.Model != model {
 			continue
 		}
-		k, err := n.askPrefixEngine(ctx, &r)
+		k, err := askEngine(ctx, asks, &r)
 		if err == nil {
 			return k, nil
 		}
@@ -119,15 +123,15 @@ func (n *Agent) PrefixEngine(ctx context.Context, id, model string) (*PrefixEngi
 	return nil, problem
 }
 
-func (n *Agent) askPrefixEngine(ctx context.Context, r *directory.EngineRecord) (k *PrefixEngine, err error) {
+func askEngine(ctx context.Context, asks *peerquery.Service, r *directory.EngineRecord) (k *Engine, err error) {
 	home := kv.Member{Name: r.Home}
 	if home.Incarnation, err = kv.ParseID(r.HomeIncarnation); err != nil {
 		return nil, fmt.Errorf("node: the home of engine %s: %w", r.ID, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := context.WithTimeout(ctx, peerquery.MemberTimeout)
 	defer cancel()
-	err = n.pages(ctx, home, peerquery.Question{Kind: peerquery.Keepers}, func(record []byte) {
-		var one PrefixEngine
+	err = asks.Pages(ctx, home, peerquery.Question{Kind: peerquery.Keepers}, func(record []byte) {
+		var one Engine
 		if k == nil && json.Unmarshal(record, &one) == nil && one.ID == r.ID {
 			one.URL, one.Home, k = r.URL, r.Home, &one
 		}
