@@ -99,7 +99,7 @@ func shortAgent(ctx context.Context, std *stdio, all *commands, self agentFlags,
 		all = &quiet
 	}
 	n, err := self.open(ctx, std, all, parts)
-	if err != nil && !named && (errors.Is(err, node.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
+	if err != nil && !named && (errors.Is(err, trust.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
 		hint := "an agent made up for one errand has no certificate: issue one with `meridian cert issue NAME`, and come with --name NAME"
 		return nil, &failure{err: err, hint: hint, status: exitFailure}
 	}

@@ -57,14 +57,14 @@ func (c *cellFlags) fill(in *config.Config) error {
 }
 
 // security is what flags and configuration say of certificates.
-func (c *cellFlags) security(in *config.Config) node.TLS {
+func (c *cellFlags) security(in *config.Config) trust.TLS {
 	named := func(path string) string {
 		if path == config.Auto {
 			return ""
 		}
 		return path
 	}
-	return node.TLS{Mode: node.TLSMode(c.TLS), Files: trust.Files{CA: named(in.TLS.CA), Cert: named(in.TLS.Cert), Key: named(in.TLS.Key)}}
+	return trust.TLS{Mode: trust.TLSMode(c.TLS), Files: trust.Files{CA: named(in.TLS.CA), Cert: named(in.TLS.Cert), Key: named(in.TLS.Key)}}
 }
 
 // lacking adds to err what helps where files of TLS are missing.
@@ -174,7 +174,7 @@ func openCellDirectory(ctx context.Context, std *stdio, all *commands, flags *ce
 	d, err := node.OpenDirectory(ctx, node.DirectoryOptions{
 		Endpoints: flags.Directory, StateDir: flags.State, Name: name, TLS: flags.security(loaded.Config), Insecure: flags.Insecure, Prefix: flags.prefix, Logger: all.logger(std),
 	})
-	if errors.Is(err, node.ErrNoCertificate) && as == "" {
+	if errors.Is(err, trust.ErrNoCertificate) && as == "" {
 		hint := "an https directory lets in who has a certificate of the cell: name one of those in the state directory with --name, or make one with `meridian cert issue NAME`"
 		return nil, &failure{err: err, hint: hint, status: exitFailure}
 	}

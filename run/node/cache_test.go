@@ -184,33 +184,8 @@ func TestCacheWriter(t *testing.T) {
 	}
 }
 
-// A key that another writes and an owner that has too much to do are two things.
-func TestOverloadedIsNotExists(t *testing.T) {
-	for err, code := range map[error]string{
-		fmt.Errorf("%w: 9 requests of a go on at b", store.ErrOverloaded): door.CodeBusy,
-		fmt.Errorf("put: %w", store.ErrBusy):                              door.CodeExists,
-		fmt.Errorf("%w: b is silent", store.ErrUnavailable):               door.CodeUnavailable,
-	} {
-		if got := codeOf(clientError(err)); got != code {
-			t.Errorf("%v is told as %s", err, got)
-		}
-	}
-}
-
-func TestBytesThatChangedOnTheWayAreNoMiss(t *testing.T) {
-	for err, want := range map[error]string{store.ErrTorn: door.CodeStale, store.ErrExists: door.CodeExists} {
-		var p *door.Problem
-		if told := committed(fmt.Errorf("at b: %w", err)); !errors.As(told, &p) || p.Code != want || p.Hint == "" {
-			t.Errorf("%v is told as %+v, not as %s", err, told, want)
-		}
-	}
-	if err := committed(nil); err != nil {
-		t.Error(err)
-	}
-}
-
 // An owner that does not run now is preferred in vain; a number that none ever had is a
-// mistake. An owner whose number is not known is not told as the first.
+// mistake.
 func TestRanksThatAreNotThere(t *testing.T) {
 	n, s := openCache(t, false)
 	ranks, err := n.Directory.Get(t.Context(), "store/ranks")
@@ -226,9 +201,5 @@ func TestRanksThatAreNotThere(t *testing.T) {
 	}
 	if code := codeOf(s.Put(t.Context(), []byte("l"), []byte("v"), door.Wish{Owner: &none})); code != door.CodeUnavailable {
 		t.Errorf("no owner has that number: %s", code)
-	}
-	gone := &writer{plan: &store.WritePlan{Owner: "a", Rank: -1}}
-	if at := gone.Place(); at.Rank != -1 || at.Message().GetRank() != -1 {
-		t.Errorf("a number that is not known is told as %d", at.Rank)
 	}
 }

@@ -19,7 +19,7 @@ type DirectoryOptions struct {
 	StateDir  string
 	// Name is the agent whose certificate is shown to an https endpoint.
 	Name string
-	TLS  TLS
+	TLS  trust.TLS
 	// Insecure allows http endpoints beyond loopback.
 	Insecure bool
 	// Prefix is what keys of the cell begin with; empty means the usual one.
@@ -36,7 +36,7 @@ func OpenDirectory(ctx context.Context, o DirectoryOptions) (directory.Directory
 	var source *trust.Source
 	if len(e.secured) > 0 {
 		var err error
-		if source, err = o.TLS.open(o.StateDir, o.Name, o.Logger); err != nil {
+		if source, err = o.TLS.Open(o.StateDir, o.Name, o.Logger); err != nil {
 			return nil, err
 		}
 	}
@@ -61,7 +61,7 @@ func parseEndpoints(given []string, stateDir string) endpoints {
 		case err != nil: // who dials it says what is wrong
 		case u.Scheme == "https":
 			e.secured = append(e.secured, u.Hostname())
-		case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		case u.Scheme == "http" && !trust.IsLoopback(u.Hostname()):
 			e.exposed = append(e.exposed, endpoint)
 		}
 	}
@@ -76,7 +76,7 @@ func (e endpoints) open(ctx context.Context, o DirectoryOptions, source *trust.S
 			"give it a certificate and dial https, or allow it with --insecure", e.exposed[0])
 	case len(e.secured) > 0 && source == nil:
 		return nil, fmt.Errorf("%w of agent %s, and the directory at %s has TLS: `meridian cert issue %s` makes one",
-			ErrNoCertificate, o.Name, e.secured[0], o.Name)
+			trust.ErrNoCertificate, o.Name, e.secured[0], o.Name)
 	case len(e.secured) > 0:
 		dial.TLS = source.HostClient(e.secured...)
 	}

@@ -11,6 +11,7 @@ import (
 	"meridian/move/transceiver/handoff"
 	"meridian/serve/door"
 	"meridian/serve/doorserver"
+	"meridian/serve/doorstore"
 	"meridian/serve/governing"
 )
 
@@ -33,7 +34,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	var err error
 	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
 		Ended: n.handOffEnded,
-		Agent: n.Agent, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: relay.Events, NotifyRanks: relay.Passed, Logger: o.Logger,
+		Agent: n.Agent, TicketKey: n.identity.Key.Derive(trust.ForTickets), Events: relay.Events, NotifyRanks: relay.Passed, Logger: o.Logger,
 	})
 	if err != nil {
 		return err
@@ -52,7 +53,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	var kept doorserver.PrefixCache
 	var terms door.CacheTerms
 	if n.Store != nil {
-		objects, kept = newCache(n.Store, o.Name, o.Store.DirectMap), prefixes{n.Prefixes}
+		objects, kept = doorstore.NewCache(n.Store, o.Name, o.Store.DirectMap), doorstore.Prefixes{Cache: n.Prefixes}
 		terms = door.CacheTerms{BlockTokens: n.Prefixes.BlockTokens(), FindWait: o.Store.Prefixes.FindWait}
 	}
 	var opened atomic.Pointer[doorserver.Server] // engines may come before Open returns
@@ -62,7 +63,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Cache: objects, Offload: kept, CacheTerms: terms, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
-		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.proof.key.Derive(trust.ForGatewayLegs), Asked: n.asked.add, Governor: governor, Logger: o.Logger,
+		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.identity.Key.Derive(trust.ForGatewayLegs), Asked: n.asked.add, Governor: governor, Logger: o.Logger,
 	})
 	opened.Store(n.Door)
 	return err

@@ -36,7 +36,7 @@ type GatewayOptions struct {
 	// only where no engine is listed. Name and TLS are shown to an https one.
 	DirectoryEndpoints []string
 	Name               string
-	TLSOfAgents        TLS
+	TLSOfAgents        trust.TLS
 	InsecureDirectory  bool
 	// Cert and Key are what clients see; empty for no TLS.
 	Cert, Key string

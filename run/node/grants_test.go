@@ -129,7 +129,7 @@ func ways() map[string]func(*testing.T, AgentOptions) AgentOptions {
 			return o
 		},
 		"tcp with TLS": func(t *testing.T, o AgentOptions) AgentOptions {
-			o.Fabrics, o.TLS.Mode = []string{"tcp"}, TLSRequired
+			o.Fabrics, o.TLS.Mode = []string{"tcp"}, trust.TLSRequired
 			authorityIn(t, o.StateDir)
 			issueIn(t, o.StateDir, trust.Request{Name: o.Name, Renew: true})
 			return o

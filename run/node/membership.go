@@ -59,9 +59,9 @@ func (m *membership) join(o GatewayOptions, book peerquery.Source) {
 
 // asMember is the agent that a gateway is.
 func (o *GatewayOptions) asMember(book peerquery.Source) AgentOptions {
-	security := TLS{Mode: o.TLSOfAgents.Mode, Files: trust.Files{CA: o.TLSOfAgents.Files.CA}}
+	security := trust.TLS{Mode: o.TLSOfAgents.Mode, Files: trust.Files{CA: o.TLSOfAgents.Files.CA}}
 	name := ownName
-	if there, err := anyExists(security.FilesOf(o.StateDir, ownName).Cert); err == nil && !there {
+	if there, err := security.HasCertificate(o.StateDir, ownName); err == nil && !there {
 		var suffix [4]byte
 		rand.Read(suffix[:])
 		name = fmt.Sprintf("%s-%x", ownName, suffix)

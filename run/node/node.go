@@ -23,6 +23,7 @@ import (
 	"meridian/keep/store"
 	"meridian/keep/store/tier"
 	"meridian/member/directory"
+	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/move/agent/peerquery"
 	"meridian/move/cuda"
@@ -45,7 +46,7 @@ type AgentOptions struct {
 	Advertise string
 	Streams   int
 	// TLS says who the agent is to other hosts.
-	TLS TLS
+	TLS trust.TLS
 	// Insecure allows Listen and the directory to be beyond loopback without
 	// TLS. Peers must know the cell's key even then.
 	Insecure bool
@@ -104,8 +105,8 @@ type Agent struct {
 	Survey    *survey.Survey
 
 	gpus      *vram.Pool // of what engines lend
-	name      *nameLock
-	proof     proof
+	name      *agent.NameLock
+	identity  trust.Identity
 	telemetry *telemetry.Telemetry
 	admin     *admin
 	records   *records // nil where nothing is written down
@@ -145,23 +146,23 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
 	var err error
-	if n.name, err = lockName(ctx, o.StateDir, o.Name); err != nil {
+	if n.name, err = agent.LockName(ctx, o.StateDir, o.Name); err != nil {
 		return err
 	}
-	if n.proof, err = o.proof(); err != nil {
+	if n.identity, err = trust.OpenIdentity(o.TLS, o.StateDir, o.Name, o.Logger); err != nil {
 		return err
 	}
 	n.gpus = vram.NewPool(o.gpus) // loads CUDA's driver when GPU memory is first lent
-	fabrics, err := o.openers(n.proof, n.gpus)
+	fabrics, err := o.openers(n.identity, n.gpus)
 	if err != nil {
 		return err
 	}
 	if !o.NoDirectory {
 		d := DirectoryOptions{Name: o.Name, Insecure: o.Insecure, Prefix: o.DirectoryPrefix, Logger: o.Logger}
-		if n.Directory, err = parseEndpoints(o.Directory, o.StateDir).open(ctx, d, n.proof.tls); err != nil {
+		if n.Directory, err = parseEndpoints(o.Directory, o.StateDir).open(ctx, d, n.identity.TLS); err != nil {
 			return err
 		}
-		awaitName(ctx, n.Directory, o.Name, n.name.id, o.Logger)
+		agent.AwaitName(ctx, n.Directory, o.Name, n.name.ID, o.Logger)
 	}
 	var ended func(agent.Record)
 	if o.Door != nil { // who comes for one question leaves no files
@@ -171,7 +172,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 		ended = n.records.addTransfer
 	}
 	n.Agent, err = agent.Open(ctx, agent.Options{
-		Name: o.Name, Lock: n.name.id, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics, Ended: ended,
+		Name: o.Name, Lock: n.name.ID, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics, Ended: ended,
 	})
 	if err != nil {
 		return err
@@ -207,10 +208,10 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 }
 
 // Proof says what the agent proves itself with to peers over tcp.
-func (n *Agent) Proof() string { return n.proof.String() }
+func (n *Agent) Proof() string { return n.identity.String() }
 
 // HasTLS tells whether it is a certificate.
-func (n *Agent) HasTLS() bool { return n.proof.tls != nil }
+func (n *Agent) HasTLS() bool { return n.identity.TLS != nil }
 
 // MetricsAddr is where /metrics is served, or "".
 func (n *Agent) MetricsAddr() string { return n.telemetry.Addr() }
@@ -256,10 +257,10 @@ func (n *Agent) Close(ctx context.Context) error {
 		errs = append(errs, n.Directory.Close(ctx))
 	}
 	if err := errors.Join(errs...); err != nil || n.name == nil {
-		n.name.keep()
+		n.name.Keep()
 		return err
 	}
-	err := n.name.release()
+	err := n.name.Release()
 	n.name = nil
 	return err
 }

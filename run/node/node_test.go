@@ -146,7 +146,7 @@ func TestBeyondLoopback(t *testing.T) {
 		"0.0.0.0:0": true, ":0": true, "[::]:0": true, "10.1.2.3:0": true, "example:0": true, "nonsense": true,
 	} {
 		o := AgentOptions{Name: "a", Listen: listen, Logger: slog.New(slog.DiscardHandler)}
-		err := o.checkListen(proof{})
+		err := o.checkListen(trust.Identity{})
 		if (err != nil) != refused {
 			t.Errorf("%s: %v", listen, err)
 		}
@@ -158,12 +158,12 @@ func TestBeyondLoopback(t *testing.T) {
 				t.Errorf("%s: the error does not name %s: %v", listen, command, err)
 			}
 		}
-		if err := o.checkListen(proof{tls: new(trust.Source)}); err != nil {
+		if err := o.checkListen(trust.Identity{TLS: new(trust.Source)}); err != nil {
 			t.Errorf("%s with TLS: %v", listen, err)
 		}
 		var log bytes.Buffer
 		o.Insecure, o.Logger = true, slog.New(slog.NewTextHandler(&log, nil))
-		if err := o.checkListen(proof{}); err != nil || strings.Contains(log.String(), "level=WARN") != refused {
+		if err := o.checkListen(trust.Identity{}); err != nil || strings.Contains(log.String(), "level=WARN") != refused {
 			t.Errorf("%s, insecure: %v, log %q", listen, err, &log)
 		}
 	}

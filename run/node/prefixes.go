@@ -4,13 +4,10 @@ import (
 	"context"
 	"time"
 
-	"meridian/internal/clip"
 	"meridian/keep/prefix"
 	"meridian/keep/prefix/survey"
 	"meridian/member/trust"
-	"meridian/move/reshard"
 	"meridian/move/transceiver/handoff"
-	"meridian/serve/doorserver"
 )
 
 // Prefixes says how engines keep and find what they computed. Zero values mean the
@@ -39,7 +36,7 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 		ended = n.records.addPrefix
 	}
 	n.Prefixes, err = prefix.Open(ctx, prefix.Options{
-		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.proof.key.Derive(trust.ForTickets), Events: events,
+		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.identity.Key.Derive(trust.ForTickets), Events: events,
 		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Ended: ended, Logger: o.Logger,
 	})
 	return err
@@ -47,31 +44,9 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 
 // survey is what the agent can tell of the shared cache.
 func (n *Agent) survey() *survey.Survey {
-	o := survey.Options{Agent: n.Name(), Store: n.Store, Cache: n.Prefixes, Directory: n.Directory, Names: prefix.NamesOf(n.proof.key.Derive(trust.ForTickets))}
+	o := survey.Options{Agent: n.Name(), Store: n.Store, Cache: n.Prefixes, Directory: n.Directory, Names: prefix.NamesOf(n.identity.Key.Derive(trust.ForTickets))}
 	if n.Door != nil {
 		o.Scope = n.Door.Scope
 	}
 	return survey.New(o)
-}
-
-// maxRequestID is how much counts of what an engine calls a request.
-const maxRequestID = 128
-
-// prefixes are what engines keep and find, as the door reaches it.
-type prefixes struct{ cache *prefix.Cache }
-
-func (p prefixes) Join(engine string, side reshard.Side) error { return p.cache.Join(engine, side) }
-func (p prefixes) Leave(engine string)                         { p.cache.Leave(engine) }
-
-func (p prefixes) Keep(ctx context.Context, k doorserver.Prefix) error {
-	return p.cache.Keep(ctx, prefix.Keep{Engine: k.Engine, Request: clip.Text(k.Request, maxRequestID, ""), Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
-}
-
-func (p prefixes) Find(ctx context.Context, w doorserver.Wanted) (doorserver.Run, error) {
-	found, err := p.cache.Find(ctx, prefix.Find{Engine: w.Engine, Request: clip.Text(w.Request, maxRequestID, ""), Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})
-	run := doorserver.Run{Tokens: found.Tokens, Reason: found.Reason}
-	for _, s := range found.Segments {
-		run.Segments = append(run.Segments, doorserver.Segment{Ticket: s.Ticket, Start: s.Start, End: s.End})
-	}
-	return run, err
 }

@@ -50,23 +50,23 @@ func issueIn(t *testing.T, stateDir string, r trust.Request) trust.Files {
 func TestWhatAnAgentProvesItselfWith(t *testing.T) {
 	const withTLS, withKey = "TLS, certificate of a until ", "cell key"
 	for name, c := range map[string]struct {
-		mode  TLSMode
+		mode  trust.TLSMode
 		spoil func(*testing.T, *AgentOptions)
 		says  string // of the proof, or of the error
 		err   error
 	}{
-		"certificate, auto":        {mode: TLSAuto, says: withTLS},
+		"certificate, auto":        {mode: trust.TLSAuto, says: withTLS},
 		"certificate, unsaid":      {says: withTLS},
-		"certificate, required":    {mode: TLSRequired, says: withTLS},
-		"certificate, off":         {mode: TLSOff, says: withKey},
+		"certificate, required":    {mode: trust.TLSRequired, says: withTLS},
+		"certificate, off":         {mode: trust.TLSOff, says: withKey},
 		"no certificate, auto":     {spoil: rename("b"), says: withKey},
-		"no certificate, off":      {mode: TLSOff, spoil: rename("b"), says: withKey},
-		"no certificate, required": {mode: TLSRequired, spoil: rename("b"), err: ErrNoCertificate, says: "`meridian cert issue b`"},
+		"no certificate, off":      {mode: trust.TLSOff, spoil: rename("b"), says: withKey},
+		"no certificate, required": {mode: trust.TLSRequired, spoil: rename("b"), err: trust.ErrNoCertificate, says: "`meridian cert issue b`"},
 		"no such mode":             {mode: "on", says: `no TLS mode "on"`, err: errAny},
 		"key lost":                 {spoil: remove("agent-a.key"), err: os.ErrNotExist},
 		"certificate lost":         {spoil: remove("agent-a.crt"), err: os.ErrNotExist},
 		"CA lost":                  {spoil: remove("ca.crt"), err: os.ErrNotExist},
-		"key lost, off":            {mode: TLSOff, spoil: remove("agent-a.key"), says: withKey},
+		"key lost, off":            {mode: trust.TLSOff, spoil: remove("agent-a.key"), says: withKey},
 		"key that others can read": {spoil: func(t *testing.T, o *AgentOptions) {
 			if err := os.Chmod(o.TLS.FilesOf(o.StateDir, "a").Key, 0o644); err != nil {
 				t.Fatal(err)
@@ -93,12 +93,12 @@ func TestWhatAnAgentProvesItselfWith(t *testing.T) {
 		}, err: trust.ErrExposed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := AgentOptions{Name: "a", StateDir: t.TempDir(), TLS: TLS{Mode: c.mode}, Logger: slog.New(slog.DiscardHandler)}
+			o := AgentOptions{Name: "a", StateDir: t.TempDir(), TLS: trust.TLS{Mode: c.mode}, Logger: slog.New(slog.DiscardHandler)}
 			issueIn(t, o.StateDir, trust.Request{Name: "a"})
 			if c.spoil != nil {
 				c.spoil(t, &o)
 			}
-			p, err := o.proof()
+			p, err := trust.OpenIdentity(o.TLS, o.StateDir, o.Name, o.Logger)
 			switch {
 			case c.err == nil && (err != nil || !strings.HasPrefix(p.String(), c.says)):
 				t.Errorf("%v, %v", p, err)
@@ -167,7 +167,7 @@ func TestTrustIsNotMutual(t *testing.T) {
 	if err := os.WriteFile(both, append(own, foreign...), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	near := join(t, AgentOptions{Name: "near", StateDir: here, Fabrics: []string{"tcp"}, TLS: TLS{Mode: TLSRequired, Files: trust.Files{CA: both}}})
+	near := join(t, AgentOptions{Name: "near", StateDir: here, Fabrics: []string{"tcp"}, TLS: trust.TLS{Mode: trust.TLSRequired, Files: trust.Files{CA: both}}})
 	if err := near.ask(t, far, access{fabric.Read, 0, 4096, far.openTo(t, "near")}); err == nil {
 		t.Error("an agent of another CA got in")
 	}
@@ -239,7 +239,7 @@ func TestRenewedCertificateIsTakenUp(t *testing.T) {
 	files := issueIn(t, dir, trust.Request{Name: "far", Days: 30})
 	log := &lines{}
 	far := open(t, AgentOptions{
-		Name: "far", StateDir: dir, Fabrics: []string{"tcp"}, TLS: TLS{Mode: TLSRequired}, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Name: "far", StateDir: dir, Fabrics: []string{"tcp"}, TLS: trust.TLS{Mode: trust.TLSRequired}, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})
 	near, err := trust.Open(trust.Options{Files: issueIn(t, dir, trust.Request{Name: "near"})})
 	if err != nil {
@@ -298,12 +298,12 @@ func TestDirectories(t *testing.T) {
 		says string
 	}{
 		"an agent":          {DirectoryOptions: DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "a"}},
-		"a stranger":        {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "b"}, ErrNoCertificate, "`meridian cert issue b`"},
-		"an agent, TLS off": {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "a", TLS: TLS{Mode: TLSOff}}, ErrNoCertificate, "127.0.0.1 has TLS"},
+		"a stranger":        {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "b"}, trust.ErrNoCertificate, "`meridian cert issue b`"},
+		"an agent, TLS off": {DirectoryOptions{Endpoints: secured, StateDir: dir, Name: "a", TLS: trust.TLS{Mode: trust.TLSOff}}, trust.ErrNoCertificate, "127.0.0.1 has TLS"},
 		"another cell's":    {DirectoryOptions{Endpoints: secured, StateDir: other, Name: "a"}, directory.ErrUnavailable, "no trusted CA"},
 		"beyond loopback":   {DirectoryOptions{Endpoints: []string{"http://192.0.2.1:2379"}, StateDir: dir, Name: "a"}, errAny, "beyond loopback"},
 		"not a URL":         {DirectoryOptions{Endpoints: []string{"http://[::1"}, StateDir: dir, Name: "a"}, directory.ErrInvalid, ""},
-		"socket, no TLS":    {DirectoryOptions{StateDir: other, Name: "c", TLS: TLS{Mode: TLSRequired}}, directory.ErrUnavailable, "directory.sock"},
+		"socket, no TLS":    {DirectoryOptions{StateDir: other, Name: "c", TLS: trust.TLS{Mode: trust.TLSRequired}}, directory.ErrUnavailable, "directory.sock"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := OpenDirectory(t.Context(), c.DirectoryOptions)
@@ -356,8 +356,8 @@ func TestTwoStateDirectoriesOnOneHost(t *testing.T) {
 	issueIn(t, there, trust.Request{Name: "far"})
 	files := issueIn(t, there, trust.Request{Name: "near"})
 	fabrics := []string{"host", "tcp"}
-	far := join(t, AgentOptions{Name: "far", StateDir: there, Fabrics: fabrics, TLS: TLS{Mode: TLSRequired}})
-	near := join(t, AgentOptions{Name: "near", StateDir: here, Fabrics: fabrics, TLS: TLS{Mode: TLSRequired, Files: files}})
+	far := join(t, AgentOptions{Name: "far", StateDir: there, Fabrics: fabrics, TLS: trust.TLS{Mode: trust.TLSRequired}})
+	near := join(t, AgentOptions{Name: "near", StateDir: here, Fabrics: fabrics, TLS: trust.TLS{Mode: trust.TLSRequired, Files: files}})
 	if err := near.ask(t, far, access{fabric.Read, 0, 4096, far.openTo(t, "near")}); err != nil {
 		t.Errorf("a peer with a certificate: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"meridian/keep/store/disk"
 	"meridian/keep/store/s3"
 	"meridian/keep/store/tier"
+	"meridian/member/trust"
 )
 
 // Store says which part a process has in the object cache.
@@ -100,7 +101,7 @@ func (o AgentOptions) checkTiers() error {
 		host = bucket.Endpoint
 	}
 	switch {
-	case isLoopback(host):
+	case trust.IsLoopback(host):
 		return nil
 	case !o.Insecure:
 		return fmt.Errorf("node: the S3 server http://%s is beyond loopback and has no TLS: a host on the way could forge what engines find; "+

@@ -16,6 +16,7 @@ import (
 	"unicode"
 
 	"meridian/member/directory"
+	"meridian/member/trust"
 )
 
 // Target is where one process of a cell shows its metrics.
@@ -118,7 +119,7 @@ func Targets(ctx context.Context, d directory.Directory) ([]Target, error) {
 // look notes a loopback address of another machine: here it is another program's.
 func (t *Target) look(here string) {
 	u, err := url.Parse(t.URL)
-	if err != nil || !isLoopback(u.Hostname()) || t.Host == here || t.Host == "" {
+	if err != nil || !trust.IsLoopback(u.Hostname()) || t.Host == here || t.Host == "" {
 		return
 	}
 	setting := "telemetry.prometheus_listen"

@@ -1,4 +1,4 @@
-package node
+package host
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ func TestSocketDirOfALongName(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(elsewhere)
-	if dir, err := socketDir(state); err != nil || dir != filepath.Join(state, "host") {
+	if dir, err := SocketDir(state); err != nil || dir != filepath.Join(state, "host") {
 		t.Errorf("%s, %v", dir, err)
 	}
 	long := filepath.Join(state, strings.Repeat("l", maxSocketDir))
@@ -28,22 +28,22 @@ func TestSocketDirOfALongName(t *testing.T) {
 	for _, variable := range []string{"XDG_RUNTIME_DIR", "TMPDIR"} {
 		t.Setenv("XDG_RUNTIME_DIR", "")
 		t.Setenv(variable, elsewhere)
-		dir, err := socketDir(long)
+		dir, err := SocketDir(long)
 		if err != nil || filepath.Dir(dir) != elsewhere {
 			t.Errorf("%s: %s, %v", variable, dir, err)
 		}
 		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 			t.Errorf("%v, %v", info, err)
 		}
-		if again, err := socketDir(long); err != nil || again != dir {
+		if again, err := SocketDir(long); err != nil || again != dir {
 			t.Errorf("%s, then %s, %v", dir, again, err)
 		}
-		if other, err := socketDir(long + "er"); err == nil && other == dir {
+		if other, err := SocketDir(long + "er"); err == nil && other == dir {
 			t.Errorf("two state directories share %s", dir)
 		}
 	}
 	t.Chdir(state)
-	if dir, err := socketDir("."); err != nil || dir != filepath.Join(state, "host") {
+	if dir, err := SocketDir("."); err != nil || dir != filepath.Join(state, "host") {
 		t.Errorf("%s, %v", dir, err)
 	}
 }

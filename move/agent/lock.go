@@ -1,4 +1,4 @@
-package node
+package agent
 
 import (
 	"context"
@@ -15,25 +15,25 @@ import (
 	"time"
 
 	"meridian/member/directory"
-	"meridian/move/agent"
 )
 
-// nameLock is what the living agent of a name holds in its state directory:
+// NameLock is what the living agent of a name holds in its state directory:
 // agent-NAME.lock. The kernel lets go of it when the process ends, however it
 // ends, so its holder knows that those who held it before are dead.
-type nameLock struct {
+type NameLock struct {
 	file *os.File
-	// id is of the file, as this machine knows it since its boot. No other process
+	// ID is of the file, as this machine knows it since its boot. No other process
 	// can come to hold a file of the same id while its holder lives, neither in
 	// a copy of the state directory nor on another machine that shares it. Empty
 	// where the machine does not tell.
-	id string
+	ID string
 }
 
 // lockPatience is how long a killed process may take to end.
 const lockPatience = 2 * time.Second
 
-func lockName(ctx context.Context, stateDir, name string) (*nameLock, error) {
+// LockName takes the name, from a process that is being killed if need be.
+func LockName(ctx context.Context, stateDir, name string) (*NameLock, error) {
 	path := filepath.Join(stateDir, "agent-"+name+".lock")
 	for end := time.Now().Add(lockPatience); ; {
 		l, err := tryLock(path)
@@ -54,19 +54,19 @@ func lockName(ctx context.Context, stateDir, name string) (*nameLock, error) {
 }
 
 // tryLock takes the lock, or fails with EWOULDBLOCK.
-func tryLock(path string) (*nameLock, error) {
+func tryLock(path string) (*NameLock, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	l := &nameLock{file: file}
+	l := &NameLock{file: file}
 	if err := l.take(); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return l, nil
 }
 
-func (l *nameLock) take() error {
+func (l *NameLock) take() error {
 	if err := syscall.Flock(int(l.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		return err
 	}
@@ -83,12 +83,12 @@ func (l *nameLock) take() error {
 	if _, err := l.file.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
 		return err
 	}
-	l.id = lockID(held)
+	l.ID = lockID(held)
 	return nil
 }
 
 // there tells whether the file still has its name.
-func (l *nameLock) there() bool {
+func (l *NameLock) there() bool {
 	held, err := l.file.Stat()
 	if err != nil {
 		return false
@@ -123,15 +123,15 @@ func holderOf(path string) string {
 // still referred to: the runtime closes files that are not.
 var kept sync.Map
 
-// keep holds the name until release, or until the process ends.
-func (l *nameLock) keep() {
+// Keep holds the name until release, or until the process ends.
+func (l *NameLock) Keep() {
 	if l != nil {
 		kept.Store(l, true)
 	}
 }
 
-// release lets go of the name, and leaves nothing behind.
-func (l *nameLock) release() error {
+// Release lets go of the name, and leaves nothing behind.
+func (l *NameLock) Release() error {
 	kept.Delete(l)
 	var err error
 	if l.there() {
@@ -147,19 +147,19 @@ const (
 	namePause = 100 * time.Millisecond
 )
 
-// awaitName waits while the directory lists an agent of this name that may have
+// AwaitName waits while the directory lists an agent of this name that may have
 // died, and of which that cannot be proven: it ran on another machine, or with
 // another state directory. Its lease ends soon if it has; if it lives, the agent
 // that publishes the name is refused. So it is where the directory does not answer.
-func awaitName(ctx context.Context, d directory.Directory, name, lock string, logger *slog.Logger) {
+func AwaitName(ctx context.Context, d directory.Directory, name, lock string, logger *slog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, nameWait)
 	defer cancel()
 	for waiting := false; ; waiting = true {
-		standing, err := d.Get(ctx, agent.AgentKey(name))
+		standing, err := d.Get(ctx, AgentKey(name))
 		if err != nil {
 			return
 		}
-		r, unreadable := agent.ParseAgentRecord(standing)
+		r, unreadable := ParseAgentRecord(standing)
 		if unreadable == nil && lock != "" && r.Lock == lock {
 			return
 		}

@@ -1,4 +1,4 @@
-package node
+package host
 
 import (
 	"crypto/sha256"
@@ -15,10 +15,10 @@ import (
 // an incarnation: the system allows 107 bytes for all of it.
 const maxSocketDir = 107 - len("/0123456789abcdef0123456789abcdef.sock")
 
-// socketDir finds a directory for the sockets by which agents of this machine
+// SocketDir finds a directory for the sockets by which agents of this machine
 // meet, this user's alone: in the state directory, or, where that has too long a
 // name, in one for short-lived files, named after the state directory.
-func socketDir(stateDir string) (string, error) {
+func SocketDir(stateDir string) (string, error) {
 	stateDir, err := filepath.Abs(stateDir)
 	if err != nil {
 		return "", fmt.Errorf("node: state directory: %w", err)

@@ -1,4 +1,7 @@
-package node
+// Package doorstore is the object cache, and what engines keep and find of prefixes, as the
+// engine door reaches them: the words of a store in those of the door, and values copied
+// between clients and owners through memory that is bounded for all of them.
+package doorstore
 
 import (
 	"context"
@@ -12,20 +15,22 @@ import (
 	"meridian/serve/doorserver"
 )
 
-// cache is the object cache as the door reaches it.
-type cache struct {
+// Cache is the object cache as the door reaches it.
+type Cache struct {
 	store     *store.Store
 	self      string
 	directMap bool
 	staging   *staging
 }
 
-func newCache(s *store.Store, self string, directMap bool) *cache {
-	return &cache{store: s, self: self, directMap: directMap, staging: newStaging()}
+// NewCache lets the door reach a store; self is the agent, and directMap says that clients may
+// map what its owner keeps.
+func NewCache(s *store.Store, self string, directMap bool) *Cache {
+	return &Cache{store: s, self: self, directMap: directMap, staging: newStaging()}
 }
 
-// cacheCodes are how clients are told what can come of a request.
-var cacheCodes = []struct {
+// codes are how clients are told what can come of a request.
+var codes = []struct {
 	err        error
 	code, hint string
 }{
@@ -47,7 +52,7 @@ var cacheCodes = []struct {
 
 // clientError is an error as clients hear of it.
 func clientError(err error) error {
-	for _, c := range cacheCodes {
+	for _, c := range codes {
 		if errors.Is(err, c.err) {
 			return &door.Problem{Code: c.code, Message: err.Error(), Hint: c.hint}
 		}
@@ -56,7 +61,7 @@ func clientError(err error) error {
 }
 
 // putOptions prefers the owner of a rank. One that does not run now is preferred in vain.
-func (c *cache) putOptions(ctx context.Context, tenant string, w door.Wish) (o store.PutOptions, err error) {
+func (c *Cache) putOptions(ctx context.Context, tenant string, w door.Wish) (o store.PutOptions, err error) {
 	o = store.PutOptions{Tenant: tenant, PageSize: w.PageSize, Pinned: w.Pinned, Priority: w.Priority}
 	if w.Owner != nil {
 		o.Preferred, err = c.store.Ranked(ctx, int(*w.Owner))
@@ -64,7 +69,7 @@ func (c *cache) putOptions(ctx context.Context, tenant string, w door.Wish) (o s
 	return o, clientError(err)
 }
 
-func (c *cache) Put(ctx context.Context, object doorserver.Object, from doorserver.Memory, w door.Wish) error {
+func (c *Cache) Put(ctx context.Context, object doorserver.Object, from doorserver.Memory, w door.Wish) error {
 	o, err := c.putOptions(ctx, object.Tenant, w)
 	if err != nil {
 		return err
@@ -111,7 +116,7 @@ const (
 	pieceBytes = 256 << 10
 )
 
-func (c *cache) write(ctx context.Context, plan *store.WritePlan, offset uint64, from doorserver.Memory) error {
+func (c *Cache) write(ctx context.Context, plan *store.WritePlan, offset uint64, from doorserver.Memory) error {
 	if from.Section == nil {
 		return plan.Write(ctx, offset, from.Bytes)
 	}
@@ -138,7 +143,7 @@ func abort(ctx context.Context, plan *store.WritePlan) error {
 	return plan.Abort(ctx)
 }
 
-func (c *cache) Get(ctx context.Context, object doorserver.Object, into doorserver.Memory) (uint64, error) {
+func (c *Cache) Get(ctx context.Context, object doorserver.Object, into doorserver.Memory) (uint64, error) {
 	key, o := string(object.Key), store.GetOptions{Tenant: object.Tenant}
 	if into.Section == nil {
 		n, err := c.store.Get(ctx, key, into.Bytes, o)
@@ -168,7 +173,7 @@ func (c *cache) Get(ctx context.Context, object doorserver.Object, into doorserv
 }
 
 // sized adds the size of an object that did not fit.
-func (c *cache) sized(ctx context.Context, object doorserver.Object, size uint64, err error) (uint64, error) {
+func (c *Cache) sized(ctx context.Context, object doorserver.Object, size uint64, err error) (uint64, error) {
 	if errors.Is(err, store.ErrTooSmall) {
 		at, gone := c.store.Locate(ctx, string(object.Key), store.LocateOptions{Tenant: object.Tenant})
 		if gone != nil {
@@ -179,20 +184,20 @@ func (c *cache) sized(ctx context.Context, object doorserver.Object, size uint64
 	return size, clientError(err)
 }
 
-func (c *cache) Remove(ctx context.Context, object doorserver.Object) error {
+func (c *Cache) Remove(ctx context.Context, object doorserver.Object) error {
 	return clientError(c.store.Remove(ctx, string(object.Key), store.RemoveOptions{Tenant: object.Tenant}))
 }
 
 // writer is an object that a client writes.
 type writer struct {
-	cache *cache
+	cache *Cache
 	plan  *store.WritePlan
 	name  []byte
 	// mapped says that the client, which maps the arena, may store the object's bytes.
 	mapped bool
 }
 
-func (c *cache) Open(ctx context.Context, object doorserver.Object, sizeBytes uint64, w door.Wish, maps bool) (doorserver.Writer, error) {
+func (c *Cache) Open(ctx context.Context, object doorserver.Object, sizeBytes uint64, w door.Wish, maps bool) (doorserver.Writer, error) {
 	o, err := c.putOptions(ctx, object.Tenant, w)
 	if err != nil {
 		return nil, err
@@ -216,7 +221,7 @@ func (w *writer) Place() door.Place {
 	}
 }
 
-func (c *cache) isMapped(owner string) bool { return c.directMap && owner == c.self }
+func (c *Cache) isMapped(owner string) bool { return c.directMap && owner == c.self }
 
 func (w *writer) Write(ctx context.Context, offset uint64, from doorserver.Memory) error {
 	return clientError(w.cache.write(ctx, w.plan, offset, from))
@@ -225,7 +230,7 @@ func (w *writer) Write(ctx context.Context, offset uint64, from doorserver.Memor
 func (w *writer) Commit(ctx context.Context) error { return committed(w.plan.Commit(ctx)) }
 func (w *writer) Abort(ctx context.Context) error  { return clientError(w.plan.Abort(ctx)) }
 
-func (c *cache) Locate(ctx context.Context, object doorserver.Object, wait time.Duration) (door.Place, error) {
+func (c *Cache) Locate(ctx context.Context, object doorserver.Object, wait time.Duration) (door.Place, error) {
 	name, err := c.store.Name(object.Tenant, string(object.Key))
 	if err != nil {
 		return door.Place{}, clientError(err)
@@ -251,7 +256,7 @@ func (c *cache) Locate(ctx context.Context, object doorserver.Object, wait time.
 	}, nil
 }
 
-func (c *cache) Has(ctx context.Context, tenant string, keys [][]byte) ([]bool, error) {
+func (c *Cache) Has(ctx context.Context, tenant string, keys [][]byte) ([]bool, error) {
 	names := make([]string, len(keys))
 	for i, key := range keys {
 		names[i] = string(key)
@@ -261,7 +266,7 @@ func (c *cache) Has(ctx context.Context, tenant string, keys [][]byte) ([]bool, 
 }
 
 // List goes on where a listing ended, which is an owner's name behind a place of its.
-func (c *cache) List(ctx context.Context, l door.List) (listing door.Listing, err error) {
+func (c *Cache) List(ctx context.Context, l door.List) (listing door.Listing, err error) {
 	var from store.ListPlace
 	if len(l.After) > 0 {
 		at, n := binary.Uvarint(l.After)
@@ -293,7 +298,7 @@ func (c *cache) List(ctx context.Context, l door.List) (listing door.Listing, er
 	return listing, nil
 }
 
-func (c *cache) Stats(ctx context.Context) ([]door.OwnerStats, error) {
+func (c *Cache) Stats(ctx context.Context) ([]door.OwnerStats, error) {
 	stats, err := c.store.Stats(ctx)
 	if err != nil {
 		return nil, clientError(err)
@@ -315,7 +320,7 @@ func (c *cache) Stats(ctx context.Context) ([]door.OwnerStats, error) {
 	return owners, nil
 }
 
-func (c *cache) Evict(ctx context.Context, permille uint32) (objects uint64, err error) {
+func (c *Cache) Evict(ctx context.Context, permille uint32) (objects uint64, err error) {
 	for _, o := range c.store.Owners() {
 		n, failed := c.store.EvictUntilBelow(ctx, o.Name, float64(permille)/1000)
 		objects += n
@@ -326,7 +331,7 @@ func (c *cache) Evict(ctx context.Context, permille uint32) (objects uint64, err
 	return objects, clientError(err)
 }
 
-func (c *cache) Arena() (doorserver.Arena, error) {
+func (c *Cache) Arena() (doorserver.Arena, error) {
 	if !c.directMap {
 		return doorserver.Arena{}, &door.Problem{Code: door.CodeDenied, Message: "the agent lets no process map its objects", Hint: "set store.direct_map"}
 	}

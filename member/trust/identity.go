@@ -1,4 +1,4 @@
-package node
+package trust
 
 import (
 	"errors"
@@ -8,8 +8,6 @@ import (
 	"net"
 	"os"
 	"time"
-
-	"meridian/member/trust"
 )
 
 // TLSMode says whether an agent has a certificate.
@@ -31,12 +29,12 @@ type TLS struct {
 	Mode TLSMode // "" means TLSAuto
 	// Files that are empty are where `meridian cert issue` puts them in the
 	// state directory.
-	Files trust.Files
+	Files Files
 }
 
 // FilesOf says where the files of an agent are.
-func (t TLS) FilesOf(stateDir, name string) trust.Files {
-	files := trust.FilesIn(trust.Dir(stateDir), name)
+func (t TLS) FilesOf(stateDir, name string) Files {
+	files := FilesIn(Dir(stateDir), name)
 	for _, named := range []struct {
 		path string
 		into *string
@@ -48,10 +46,10 @@ func (t TLS) FilesOf(stateDir, name string) trust.Files {
 	return files
 }
 
-// open returns nil where the agent is to do without TLS. A certificate that is
+// Open returns nil where the agent is to do without TLS. A certificate that is
 // there and cannot be used is an error, whatever the mode: no agent is to go
 // without TLS by accident.
-func (t TLS) open(stateDir, name string, logger *slog.Logger) (*trust.Source, error) {
+func (t TLS) Open(stateDir, name string, logger *slog.Logger) (*Source, error) {
 	files := t.FilesOf(stateDir, name)
 	there, err := anyExists(files.Cert, files.Key)
 	switch named := t.Files.Cert != "" || t.Files.Key != ""; {
@@ -67,8 +65,8 @@ func (t TLS) open(stateDir, name string, logger *slog.Logger) (*trust.Source, er
 	case !there && !named:
 		return nil, nil
 	}
-	var source *trust.Source
-	source, err = trust.Open(trust.Options{Files: files, Name: name, OnReload: func(err error) {
+	var source *Source
+	source, err = Open(Options{Files: files, Name: name, OnReload: func(err error) {
 		if err != nil {
 			logger.Warn("the certificate has changed and cannot be used; the one before it stays in force", "error", err)
 			return
@@ -79,6 +77,11 @@ func (t TLS) open(stateDir, name string, logger *slog.Logger) (*trust.Source, er
 		return nil, fmt.Errorf("node: agent %s: %w", name, err)
 	}
 	return source, nil
+}
+
+// HasCertificate tells whether there is one of an agent where its files are.
+func (t TLS) HasCertificate(stateDir, name string) (bool, error) {
+	return anyExists(t.FilesOf(stateDir, name).Cert)
 }
 
 func anyExists(paths ...string) (bool, error) {
@@ -94,54 +97,35 @@ func anyExists(paths ...string) (bool, error) {
 	return false, nil
 }
 
-// proof is what an agent shows its peers: over tcp its certificate or, without
+// Identity is what an agent shows its peers: over tcp its certificate or, without
 // one, that it knows the cell's key; within the machine always the key.
-type proof struct {
-	tls *trust.Source // nil without TLS
-	key trust.CellKey
+type Identity struct {
+	TLS *Source // nil without TLS
+	Key CellKey
 }
 
-func (o AgentOptions) proof() (proof, error) {
-	source, err := o.TLS.open(o.StateDir, o.Name, o.Logger)
+// OpenIdentity reads an agent's certificate, if it is to have one, and the cell's key.
+func OpenIdentity(t TLS, stateDir, name string, logger *slog.Logger) (Identity, error) {
+	source, err := t.Open(stateDir, name, logger)
 	if err != nil {
-		return proof{}, err
+		return Identity{}, err
 	}
-	key, err := trust.OpenCellKey(o.StateDir)
+	key, err := OpenCellKey(stateDir)
 	if err != nil {
-		return proof{}, fmt.Errorf("node: %w", err)
+		return Identity{}, fmt.Errorf("node: %w", err)
 	}
-	return proof{tls: source, key: key}, nil
+	return Identity{TLS: source, Key: key}, nil
 }
 
-func (p proof) String() string {
-	if p.tls == nil {
+func (i Identity) String() string {
+	if i.TLS == nil {
 		return "cell key"
 	}
-	return fmt.Sprintf("TLS, certificate of %s until %s", p.tls.Name(), p.tls.NotAfter().Format(time.DateOnly))
+	return fmt.Sprintf("TLS, certificate of %s until %s", i.TLS.Name(), i.TLS.NotAfter().Format(time.DateOnly))
 }
 
-// checkListen refuses to open memory to a network by accident.
-func (o AgentOptions) checkListen(p proof) error {
-	host, _, err := net.SplitHostPort(o.Listen)
-	if err != nil {
-		return fmt.Errorf("node: %q is not host:port: %w", o.Listen, err)
-	}
-	if address := net.ParseIP(host); o.Advertise == "" && (host == "" || address != nil && address.IsUnspecified()) {
-		o.Logger.Warn("peers on other hosts cannot dial an address that means all of this host's: say which one with agent.advertise", "listen", o.Listen)
-	}
-	switch {
-	case isLoopback(host) || p.tls != nil:
-		return nil
-	case !o.Insecure:
-		return fmt.Errorf("node: %s is beyond loopback, and agent %s has no certificate for TLS: make a CA with `meridian cert init` and "+
-			"a certificate with `meridian cert issue %s`, or allow a network that reads and changes everything with --insecure", o.Listen, o.Name, o.Name)
-	}
-	o.Logger.Warn("the data plane listens beyond loopback without TLS: peers prove that they know the cell's key, "+
-		"but a host on the way can read and change what is sent", "listen", o.Listen)
-	return nil
-}
-
-func isLoopback(host string) bool {
+// IsLoopback tells whether a host is this machine, which needs no TLS to itself.
+func IsLoopback(host string) bool {
 	address := net.ParseIP(host)
 	return host == "localhost" || address != nil && address.IsLoopback()
 }
