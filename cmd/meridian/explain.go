@@ -12,13 +12,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"meridian/keep/prefix"
 	"meridian/keep/prefix/survey"
 	"meridian/keep/store"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/agent/peerquery"
 	"meridian/move/transceiver/handoff"
-	"meridian/run/node"
+	"meridian/see/history"
 	"meridian/see/ledger"
 )
 
@@ -60,7 +61,7 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	}
 	names := []string{c.Agent}
 	if c.Agent == "" {
-		if names, err = node.Agents(cell.State); err != nil {
+		if names, err = history.Agents(cell.State); err != nil {
 			return err
 		}
 	}
@@ -140,10 +141,10 @@ type explanation struct {
 	request  *ledger.Record
 	transfer *agent.Record
 	handOffs []handoff.Record
-	prefixes []node.PrefixRecord // what was found and kept in the shared cache
-	partOf   string              // the request that a hand-off was part of
-	err      error               // why there is nothing
-	unread   error               // what could not be looked into
+	prefixes []prefix.Record // what was found and kept in the shared cache
+	partOf   string          // the request that a hand-off was part of
+	err      error           // why there is nothing
+	unread   error           // what could not be looked into
 	silent   []peerquery.Unreachable
 }
 
@@ -199,13 +200,13 @@ func (e *explanation) look(ctx context.Context, id kv.ID) {
 func (e *explanation) findTransfer(ctx context.Context, id kv.ID) (*agent.Record, error) {
 	var problem error
 	for _, name := range e.agents {
-		record, err := node.Explain(ctx, e.dir, name, id)
+		record, err := history.Get[agent.Record](ctx, history.AdminSocket(e.dir, name), "/transfers/"+id.String())
 		if err == nil {
 			return &record, nil
 		}
 		problem = errors.Join(problem, err)
 	}
-	written, err := node.TransferIn(e.dir, id)
+	written, err := history.TransferIn(e.dir, id)
 	if written != nil {
 		return written, nil
 	}
@@ -223,11 +224,11 @@ func noAgent(dir string) error {
 // that are gone have written down.
 func (e *explanation) handOff(ctx context.Context, id kv.ID) {
 	for _, name := range e.agents {
-		if known, err := node.ExplainHandOff(ctx, e.dir, name, id); err == nil {
+		if known, err := history.Get[[]handoff.Record](ctx, history.AdminSocket(e.dir, name), "/handoffs/"+id.String()); err == nil {
 			e.handOffs = append(e.handOffs, known...)
 		}
 	}
-	written, err := node.HandOffsIn(e.dir, id)
+	written, err := history.HandOffsIn(e.dir, id)
 	if err != nil {
 		e.unread = err
 	}
@@ -289,7 +290,7 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 // datedHandOff tells of a hand-off with its date.
 type datedHandOff struct{ *handoff.Record }
 
-func (h datedHandOff) String() string { return node.TellHandOff(h.Record) }
+func (h datedHandOff) String() string { return history.TellHandOff(h.Record) }
 
 // listing is everything that is remembered.
 type listing struct {
@@ -340,10 +341,10 @@ const agentWait = 5 * time.Second
 func (l *listing) ask(ctx context.Context, dir string, names []string) (silent []error) {
 	for _, name := range names {
 		ctx, cancel := context.WithTimeout(ctx, agentWait)
-		transfers, err := node.Transfers(ctx, dir, name)
+		transfers, err := history.Get[[]agent.Record](ctx, history.AdminSocket(dir, name), "/transfers")
 		var given []handoff.Record
 		if err == nil {
-			given, err = node.HandOffs(ctx, dir, name)
+			given, err = history.Get[[]handoff.Record](ctx, history.AdminSocket(dir, name), "/handoffs")
 		}
 		cancel()
 		if err != nil {

@@ -10,7 +10,7 @@ import (
 	"meridian/kv"
 	"meridian/move/transceiver/handoff"
 	"meridian/run/config"
-	"meridian/run/node"
+	"meridian/see/history"
 )
 
 // gatherTimeout is how long the members of a cell are asked, and how long it may take
@@ -21,7 +21,7 @@ const gatherTimeout = 6 * time.Second
 const maxIDBytes = 256
 
 // gather asks everybody in the cell, as an agent that comes for one question.
-func (c *explainCommand) gather(std *stdio, all *commands, id string) (*node.Gathered, error) {
+func (c *explainCommand) gather(std *stdio, all *commands, id string) (*history.Gathered, error) {
 	loaded, err := all.load(std)
 	if err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (c *explainCommand) gather(std *stdio, all *commands, id string) (*node.Gat
 	if err != nil {
 		return nil, err
 	}
-	found, err := n.Gather(ctx, id)
+	found, err := history.Gather(ctx, n.Questions, id)
 	stop, done := stopping()
 	defer done()
 	if problem := n.Close(stop); err == nil {
@@ -91,7 +91,7 @@ func (e *explanation) isWhole() bool {
 
 // addElsewhere takes what others remember. Where no member can be asked, what is known here
 // has to do.
-func (e *explanation) addElsewhere(found *node.Gathered, err error) error {
+func (e *explanation) addElsewhere(found *history.Gathered, err error) error {
 	if err != nil {
 		if e.err != nil {
 			e.err = fmt.Errorf("%w; and others of the cell could not be asked: %w", e.err, err)

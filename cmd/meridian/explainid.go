@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"meridian/kv"
+	"meridian/move/agent"
+	"meridian/move/transceiver/handoff"
 	"meridian/run/cell"
-	"meridian/run/node"
+	"meridian/see/history"
 	"meridian/see/ledger"
 )
 
@@ -68,16 +70,16 @@ func (e *explanation) beginningWith(ctx context.Context, prefix string) ([]strin
 	}
 	for _, name := range e.agents {
 		// An agent that does not answer does not hide what the others know.
-		transfers, _ := node.Transfers(ctx, e.dir, name)
+		transfers, _ := history.Get[[]agent.Record](ctx, history.AdminSocket(e.dir, name), "/transfers")
 		for i := range transfers {
 			add(transfers[i].ID)
 		}
-		handOffs, _ := node.HandOffs(ctx, e.dir, name)
+		handOffs, _ := history.Get[[]handoff.Record](ctx, history.AdminSocket(e.dir, name), "/handoffs")
 		for i := range handOffs {
 			add(handOffs[i].Transfer)
 		}
 	}
-	moved, err := node.MovedIDs(e.dir, prefix, maxSimilar)
+	moved, err := history.MovedIDs(e.dir, prefix, maxSimilar)
 	for _, id := range moved {
 		add(id)
 	}

@@ -4,9 +4,10 @@ import (
 	"context"
 	"slices"
 
+	"meridian/keep/prefix"
 	"meridian/kv"
 	"meridian/move/transceiver/handoff"
-	"meridian/run/node"
+	"meridian/see/history"
 	"meridian/see/ledger"
 )
 
@@ -15,12 +16,12 @@ import (
 // brought what was found.
 func (e *explanation) prefix(ctx context.Context, text string) {
 	for _, name := range e.agents {
-		known, _ := node.ExplainPrefixes(ctx, e.dir, name, text) // one that does not answer does not hide what the others know
+		known, _ := history.Get[[]prefix.Record](ctx, history.AdminSocket(e.dir, name), history.PrefixPath(text)) // one that does not answer does not hide what the others know
 		for _, p := range known {
 			e.addPrefix(p)
 		}
 	}
-	written, err := node.PrefixesIn(e.dir, text)
+	written, err := history.PrefixesIn(e.dir, text)
 	if err != nil {
 		e.unread = err
 	}
@@ -38,8 +39,8 @@ func (e *explanation) prefix(ctx context.Context, text string) {
 }
 
 // addPrefix adds a Find or a Keep, unless it is known, in the order in which they ended.
-func (e *explanation) addPrefix(p node.PrefixRecord) {
-	if slices.ContainsFunc(e.prefixes, func(known node.PrefixRecord) bool { return node.SamePrefix(known, p) }) {
+func (e *explanation) addPrefix(p prefix.Record) {
+	if slices.ContainsFunc(e.prefixes, func(known prefix.Record) bool { return history.SamePrefix(known, p) }) {
 		return
 	}
 	at := len(e.prefixes)
@@ -56,8 +57,8 @@ func usedCache(r *ledger.Record) bool {
 
 // toldPrefix tells of a Find or a Keep, with when what was found was there.
 type toldPrefix struct {
-	record   *node.PrefixRecord
+	record   *prefix.Record
 	handOffs []handoff.Record
 }
 
-func (p toldPrefix) String() string { return node.TellPrefix(p.record, p.handOffs) }
+func (p toldPrefix) String() string { return history.TellPrefix(p.record, p.handOffs) }

@@ -18,7 +18,7 @@ import (
 
 	"meridian/member/directory"
 	"meridian/move/agent"
-	"meridian/run/node"
+	"meridian/see/targets"
 	"meridian/serve/gateway"
 )
 
@@ -61,13 +61,13 @@ func membersOf(ctx context.Context, d directory.Directory) ([]member, error) {
 	if err != nil {
 		return nil, err
 	}
-	targets, err := node.Targets(ctx, d)
+	known, err := targets.List(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	hosts := make(map[string]string)
 	all := []member{}
-	for _, t := range targets {
+	for _, t := range known {
 		switch base := strings.TrimSuffix(t.URL, "/metrics"); t.Kind {
 		case kindAgent:
 			hosts[t.Name] = t.Host

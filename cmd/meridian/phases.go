@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"meridian/run/node"
+	"meridian/see/history"
 	"meridian/serve/governing"
 )
 
@@ -75,7 +75,7 @@ func (c *phasesCommand) read(ctx context.Context, state string) ([]governedAgent
 	names := []string{c.Agent}
 	if c.Agent == "" {
 		var err error
-		if names, err = node.Agents(state); err != nil {
+		if names, err = history.Agents(state); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +86,7 @@ func (c *phasesCommand) read(ctx context.Context, state string) ([]governedAgent
 	var last error
 	for _, name := range names {
 		told := governedAgent{Agent: name, Engines: []governing.Engine{}}
-		engines, err := node.Phases(ctx, state, name)
+		engines, err := history.Get[[]governing.Engine](ctx, history.AdminSocket(state, name), "/phases")
 		if err != nil {
 			told.Problem, last = err.Error(), errors.Join(last, err)
 		} else {

@@ -13,6 +13,7 @@ import (
 	"meridian/member/directory/etcd/embedded"
 	"meridian/run/cell"
 	"meridian/run/node"
+	"meridian/see/history"
 )
 
 type statusCommand struct {
@@ -204,12 +205,12 @@ const cacheTimeout = 2 * time.Second
 func cacheOf(dir string) *node.CacheStatus {
 	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
 	defer cancel()
-	names, err := node.Agents(dir)
+	names, err := history.Agents(dir)
 	if err != nil {
 		return nil
 	}
 	for _, name := range names {
-		if status, err := node.Cache(ctx, dir, name); err == nil {
+		if status, err := history.Get[*node.CacheStatus](ctx, history.AdminSocket(dir, name), "/cache"); err == nil {
 			return status
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"meridian/member/directory"
-	"meridian/run/node"
+	"meridian/see/targets"
 )
 
 type targetsCommand struct {
@@ -52,43 +52,43 @@ func (c *targetsCommand) show(ctx context.Context, std *stdio, all *commands, d 
 	case c.Listen != "":
 		return c.serve(ctx, std, all, d)
 	}
-	targets, err := listTargets(ctx, d)
+	known, err := listTargets(ctx, d)
 	if err != nil {
 		return err
 	}
 	switch {
 	case c.Prometheus:
-		for _, t := range targets {
+		for _, t := range known {
 			if t.Unreachable != "" {
 				fmt.Fprintf(std.err, "left out: %s %s: %s\n", oneLine(t.Kind), oneLine(t.Name), oneLine(t.Unreachable))
 			}
 		}
-		return std.writeJSON(groupsOf(targets))
+		return std.writeJSON(groupsOf(known))
 	case c.JSON:
-		return std.writeJSON(map[string]any{"targets": targets})
-	case len(targets) == 0:
+		return std.writeJSON(map[string]any{"targets": known})
+	case len(known) == 0:
 		_, err := fmt.Fprintln(std.out, "nothing in this cell shows metrics")
 		return err
 	}
-	return targetTable(std.out, targets)
+	return targetTable(std.out, known)
 }
 
-func listTargets(ctx context.Context, d directory.Directory) ([]node.Target, error) {
+func listTargets(ctx context.Context, d directory.Directory) ([]targets.Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 	defer cancel()
-	return node.Targets(ctx, d)
+	return targets.List(ctx, d)
 }
 
-func targetTable(out io.Writer, targets []node.Target) error {
+func targetTable(out io.Writer, known []targets.Target) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "KIND\tNAME\tHOST\tMETRICS")
-	for _, t := range targets {
+	for _, t := range known {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", oneLine(t.Kind), oneLine(t.Name), oneLine(t.Host), oneLine(t.URL))
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, t := range targets {
+	for _, t := range known {
 		if t.Unreachable != "" {
 			fmt.Fprintf(out, "%s %s: %s\n", oneLine(t.Kind), oneLine(t.Name), oneLine(t.Unreachable))
 		}
@@ -104,9 +104,9 @@ type targetGroup struct {
 
 // groupsOf are the targets that can be scraped from here, a group for each: their
 // labels differ.
-func groupsOf(targets []node.Target) []targetGroup {
+func groupsOf(known []targets.Target) []targetGroup {
 	groups := []targetGroup{}
-	for _, t := range targets {
+	for _, t := range known {
 		u, err := url.Parse(t.URL)
 		if err != nil || t.Unreachable != "" {
 			continue
@@ -127,10 +127,10 @@ func groupsOf(targets []node.Target) []targetGroup {
 func (c *targetsCommand) keep(ctx context.Context, std *stdio, d directory.Directory) error {
 	last := ""
 	for {
-		targets, err := listTargets(ctx, d)
+		known, err := listTargets(ctx, d)
 		if err == nil {
 			var text []byte
-			if text, err = json.MarshalIndent(groupsOf(targets), "", "  "); err != nil {
+			if text, err = json.MarshalIndent(groupsOf(known), "", "  "); err != nil {
 				return err
 			}
 			if last != string(text) {
@@ -138,7 +138,7 @@ func (c *targetsCommand) keep(ctx context.Context, std *stdio, d directory.Direc
 					return err
 				}
 				last = string(text)
-				fmt.Fprintf(std.out, "%s has %d targets\n", c.Out, len(groupsOf(targets)))
+				fmt.Fprintf(std.out, "%s has %d targets\n", c.Out, len(groupsOf(known)))
 			}
 		} else if ctx.Err() == nil {
 			fmt.Fprintf(std.err, "the directory does not answer, %s stays as it is: %v\n", c.Out, err)
@@ -162,13 +162,13 @@ func (c *targetsCommand) serve(ctx context.Context, std *stdio, all *commands, d
 	}
 	server := &http.Server{ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(all.logger(std).Handler(), slog.LevelDebug)}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		targets, err := listTargets(r.Context(), d)
+		known, err := listTargets(r.Context(), d)
 		if err != nil { // Prometheus keeps the list that it had
 			http.Error(w, "the directory does not answer", http.StatusServiceUnavailable)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(groupsOf(targets)) // the client may have gone
+		_ = json.NewEncoder(w).Encode(groupsOf(known)) // the client may have gone
 	})
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()

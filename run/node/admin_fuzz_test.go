@@ -13,6 +13,7 @@ import (
 	"meridian/move/agent"
 	"meridian/move/transceiver"
 	"meridian/move/transceiver/handoff"
+	"meridian/see/history"
 )
 
 // Whatever a client writes to the admin socket, it goes on answering.
@@ -61,8 +62,7 @@ func FuzzAdmin(f *testing.F) {
 		_, _ = conn.Write(said)
 		_ = conn.(*net.UnixConn).CloseWrite()
 		_, _ = io.Copy(io.Discard, conn)
-		var all []agent.Record
-		if err := ask(t.Context(), socket, "/transfers", &all); err != nil || len(all) != 0 {
+		if all, err := history.Get[[]agent.Record](t.Context(), socket, "/transfers"); err != nil || len(all) != 0 {
 			t.Fatalf("after % x: %v, %v", said, all, err)
 		}
 	})

@@ -110,16 +110,6 @@ func ownerStatus(o store.OwnerStats) OwnerStatus {
 	return row
 }
 
-// Cache asks a running agent how the object cache stands: ErrNoRecord where it has no
-// part in it.
-func Cache(ctx context.Context, stateDir, name string) (*CacheStatus, error) {
-	var c CacheStatus
-	if err := ask(ctx, AdminSocket(stateDir, name), "/cache", &c); err != nil {
-		return nil, err
-	}
-	return &c, nil
-}
-
 // cacheTimeout is how long owners may take to tell how they stand, less than who asks
 // waits: one that hangs is told of, not waited for.
 const cacheTimeout = time.Second

@@ -2,13 +2,10 @@ package node
 
 import (
 	"context"
-	"log/slog"
 	"sync/atomic"
 
-	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/move/transceiver"
-	"meridian/move/transceiver/handoff"
 	"meridian/serve/door"
 	"meridian/serve/doorserver"
 	"meridian/serve/doorstore"
@@ -63,35 +60,8 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Cache: objects, Offload: kept, CacheTerms: terms, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
-		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.identity.Key.Derive(trust.ForGatewayLegs), Asked: n.asked.add, Governor: governor, Logger: o.Logger,
+		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.identity.Key.Derive(trust.ForGatewayLegs), Asked: n.History.LegAsked, Governor: governor, Logger: o.Logger,
 	})
 	opened.Store(n.Door)
 	return err
-}
-
-// handOffEnded writes a hand-off down, and tells it to the collector of traces, and to
-// what measures how long fetches take.
-func (n *Agent) handOffEnded(r *handoff.Record) {
-	if n.records != nil {
-		n.records.addHandOff(r)
-	}
-	if n.Prefixes != nil { // it was there before any engine
-		n.Prefixes.Ended(r)
-	}
-	leg, known := n.asked.take(r)
-	level, line := slog.LevelInfo, []any{"audit", true, "transfer", r.Transfer.String(), "as", r.As.String(), "engine", r.Engine, "peer", r.Peer, "peer_engine", r.PeerEngine, "tokens", r.Tokens, "bytes", r.Bytes, "ms", float64(r.Stages.Ended-r.Stages.Begun) / float64(handoff.Millisecond)}
-	if known && leg.Request != [16]byte{} {
-		line = append(line, "request", kv.ID(leg.Request).String())
-	}
-	if r.Problem != "" {
-		level, line = slog.LevelWarn, append(line, "error", r.Problem)
-	}
-	if r.Unused { // as often as engines ask, and no reason to look
-		n.logger.Debug("an offer was given back before it was taken", line...)
-	} else {
-		n.logger.Log(context.Background(), level, "hand-off ended", line...)
-	}
-	if t := n.shown.Load(); known && leg.Trace.Sampled && t != nil {
-		t.Trace(handOffSpans(r, leg.Trace, n.Name())...)
-	}
 }

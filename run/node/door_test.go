@@ -18,6 +18,8 @@ import (
 	"meridian/move/agent"
 	"meridian/move/mem"
 	"meridian/move/reshard"
+	"meridian/move/transceiver/handoff"
+	"meridian/see/history"
 	"meridian/serve/door"
 )
 
@@ -109,7 +111,7 @@ func TestEnginesComeInAtTheDoor(t *testing.T) {
 		t.Error("the block is not what was offered")
 	}
 	listed(t, ctx, nodes[1].Directory, "decode-0", "d")
-	if records, err := ExplainHandOff(ctx, dir, "d", id); err != nil || len(records) != 1 {
+	if records, err := history.Get[[]handoff.Record](ctx, history.AdminSocket(dir, "d"), "/handoffs/"+kv.ID(id).String()); err != nil || len(records) != 1 {
 		t.Errorf("it is explained by %d records, %v", len(records), err)
 	}
 	text := scrape(t, nodes[1].MetricsAddr())

@@ -17,6 +17,7 @@ import (
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/move/mem"
+	"meridian/see/history"
 )
 
 const kvBytes = 64 << 10
@@ -131,7 +132,7 @@ func ship(t *testing.T, near, far *Agent, stateDir string, from, to *mem.Section
 	if err := to.ReadAt(arrived, 0); err != nil || !bytes.Equal(arrived, contents) {
 		t.Errorf("not what was sent arrived: %v", err)
 	}
-	record, err := Explain(t.Context(), stateDir, near.Name(), transfer.ID)
+	record, err := history.Get[agent.Record](t.Context(), history.AdminSocket(stateDir, near.Name()), "/transfers/"+transfer.ID.String())
 	if err != nil {
 		t.Fatal(err)
 	}

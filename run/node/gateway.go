@@ -19,7 +19,9 @@ import (
 	"meridian/member/directory"
 	"meridian/member/trust"
 	"meridian/see/dash"
+	"meridian/see/history"
 	"meridian/see/ledger"
+	"meridian/see/targets"
 	"meridian/see/telemetry"
 	"meridian/serve/gateway"
 	"meridian/serve/gateway/edge"
@@ -70,9 +72,9 @@ type Gateway struct {
 	adminFile string   // of keys of the admin listener
 	keys      []string // that did not come from the file
 	logger    *slog.Logger
-	announced *announcement
+	announced *targets.Announcement
 	page      *dash.Page
-	stateDir  string
+	book      *history.GatewayBook
 	membership
 }
 
@@ -92,7 +94,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
-	g.keyFile, g.keys, g.logger, g.stateDir = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger, o.StateDir
+	g.keyFile, g.keys, g.logger = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger
 	g.adminFile = o.AdminKeyFile
 	if err := o.secrets(); err != nil {
 		return err
@@ -111,6 +113,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 		return err
 	}
 	o.Ledger = g.records
+	g.book = &history.GatewayBook{Records: g.records, Dir: o.StateDir, Build: o.Build, Started: time.Now()}
 	// The page needs the gateway's numbers, and the gateway needs the page.
 	var opened atomic.Pointer[gateway.Gateway]
 	_, port, _ := net.SplitHostPort(o.Listen)
@@ -123,9 +126,9 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 		return err
 	}
 	o.Traces = g.telemetry.Tracing()
-	o.Ended = func(r *ledger.Record) { g.telemetry.Trace(requestSpans(r)...) }
+	o.Ended = func(r *ledger.Record) { g.telemetry.Trace(history.RequestSpans(r)...) }
 	o.MetricsPage = http.Handler(g.telemetry.Handler(o.Logger))
-	if g.page, err = dash.Open(ctx, dash.Options{Cell: &pageCell{g: g, version: o.Build.Version}, Linger: o.PageLinger, Logger: o.Logger}); err != nil {
+	if g.page, err = dash.Open(ctx, dash.Options{Cell: dash.CellOf(front{g, o.Build.Version}, g.book), Linger: o.PageLinger, Logger: o.Logger}); err != nil {
 		return err
 	}
 	o.PagePath, o.Page = dash.Prefix, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -141,14 +144,14 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	opened.Store(g.Gateway)
 	if address := cmp.Or(g.telemetry.Addr(), g.AdminAddr()); address != "" && g.directory != nil {
 		_, port, _ := net.SplitHostPort(address) // several may run on one host
-		t := Target{Kind: gatewayTarget, Name: o.Name + ":" + port}
+		t := targets.Target{Kind: targets.Gateway, Name: o.Name + ":" + port}
 		if g.telemetry.Addr() == "" && strings.HasPrefix(g.AdminURL(), "https:") {
 			t.URL = "https" // and a key, which operators give the scraper
 		}
-		g.announced = announce(g.directory, t, address, "", o.Logger)
+		g.announced = targets.Announce(g.directory, t, address, "", o.Logger)
 	}
 	if g.directory != nil {
-		g.join(o, &gatewayRecords{gateway: g.Gateway, records: g.records, dir: o.StateDir, build: o.Build, started: time.Now()})
+		g.join(o, g.book)
 	}
 	o.Logger.Info("gateway is open", "listen", g.Addr(), "admin", g.AdminURL())
 	return nil
@@ -227,7 +230,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 	if g.Gateway != nil {
 		errs = append(errs, g.Gateway.Close(ctx))
 	}
-	g.announced.close()
+	g.announced.Close()
 	// What is left takes no time; it must not be lost to a drain that took all.
 	rest := context.WithoutCancel(ctx)
 	if g.page != nil {

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -14,8 +13,7 @@ import (
 	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
 	"meridian/move/agent"
-	"meridian/move/agent/peerquery"
-	"meridian/move/transceiver/handoff"
+	"meridian/see/history"
 	"meridian/see/ledger"
 )
 
@@ -85,7 +83,7 @@ func TestGatheredFromOtherHosts(t *testing.T) {
 
 	visitor := h.agent(t, "visitor", nil)
 	for _, name := range []string{id.String(), "order 7"} {
-		found, err := visitor.Gather(ctx, name)
+		found, err := history.Gather(ctx, visitor.Questions, name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,88 +104,17 @@ func TestGatheredFromOtherHosts(t *testing.T) {
 			}
 		}
 	}
-	if found, err := visitor.Gather(ctx, id.String()[:6]); err != nil || len(found.HandOffs) != 2 {
+	if found, err := history.Gather(ctx, visitor.Questions, id.String()[:6]); err != nil || len(found.HandOffs) != 2 {
 		t.Errorf("by how it begins: %v, %+v", err, found)
 	}
-	if found, err := visitor.Gather(ctx, agent.NewID().String()); err != nil || !found.Empty() {
+	if found, err := history.Gather(ctx, visitor.Questions, agent.NewID().String()); err != nil || !found.Empty() {
 		t.Errorf("what never was: %v, %+v", err, found)
 	}
 
 	// An agent that hangs is named, and the others are heard.
 	decode.Questions.Close(ctx)
-	found, err := visitor.Gather(ctx, id.String())
+	found, err := history.Gather(ctx, visitor.Questions, id.String())
 	if err != nil || len(found.HandOffs) != 1 || len(found.Silent) != 1 || found.Silent[0].Name != "d" {
 		t.Errorf("%v, %+v", err, found)
-	}
-}
-
-// What members write can be anything.
-func TestGatheredIsAdmitted(t *testing.T) {
-	id := agent.NewID()
-	for name, c := range map[string]struct {
-		kind   peerquery.Kind
-		record any
-		text   string
-		taken  bool
-	}{
-		"hand-off":       {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1, DstRanks: 1, Flows: []handoff.FlowRecord{{}}}, taken: true},
-		"endless matrix": {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1 << 40, DstRanks: 1 << 40}},
-		"negative ranks": {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: -1}},
-		"ranks beyond":   {kind: peerquery.HandOffs, record: handoff.Record{Transfer: id, As: handoff.Source, SrcRanks: 1, DstRanks: 1, Flows: []handoff.FlowRecord{{Flow: handoff.Flow{Src: 1}}}}},
-		"no JSON":        {kind: peerquery.Transfers, text: "{"},
-		"another kind":   {kind: 99, text: "{}"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			line := []byte(c.text)
-			if c.text == "" {
-				var err error
-				if line, err = json.Marshal(c.record); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var g Gathered
-			g.admit(c.kind, line)
-			if g.Empty() == c.taken {
-				t.Errorf("got %+v", g)
-			}
-		})
-	}
-}
-
-func TestRingKeepsTheLast(t *testing.T) {
-	var r ring[int]
-	for n := range ringRecords + 10 {
-		r.add(&n)
-	}
-	kept, first, end := r.since(3)
-	if len(kept) != ringRecords || first != 10 || end != ringRecords+10 || *kept[0] != 10 || *kept[len(kept)-1] != ringRecords+9 {
-		t.Errorf("%d kept, from %d to %d", len(kept), first, end)
-	}
-	if kept, first, end = r.since(end - 1); len(kept) != 1 || first != end-1 {
-		t.Errorf("%d kept, from %d", len(kept), first)
-	}
-	if kept, first, _ = r.since(1 << 50); len(kept) != 0 || first != end {
-		t.Errorf("%d kept, from %d", len(kept), first)
-	}
-}
-
-// Each hand-off is counted once, where it arrived.
-func TestFlowsAddUp(t *testing.T) {
-	var f flowTally
-	flows := []handoff.FlowRecord{{Flow: handoff.Flow{Src: 0, Dst: 1}, Bytes: 10, Micros: 2, Fabric: "tcp"}, {Flow: handoff.Flow{Src: 1, Dst: 1}, Bytes: 5}}
-	for range 3 {
-		f.add(&handoff.Record{As: handoff.Destination, Engine: "d", PeerEngine: "p", Flows: flows})
-		f.add(&handoff.Record{As: handoff.Source, Engine: "p", PeerEngine: "d", Flows: flows})
-		f.add(&handoff.Record{As: handoff.Destination, Engine: "d", PeerEngine: "p", Flows: flows, Problem: "gone"})
-	}
-	totals, others := f.largest()
-	if want := (FlowTotal{From: "p", To: "d", Src: 0, Dst: 1, Bytes: 30, HandOffs: 3, Micros: 6, Fabric: "tcp"}); len(totals) != 2 || totals[0] != want || others != 0 {
-		t.Errorf("%+v, and %d others", totals, others)
-	}
-	for n := range 2 * maxFlowTotals {
-		f.add(&handoff.Record{As: handoff.Destination, Flows: []handoff.FlowRecord{{Flow: handoff.Flow{Src: n}, Bytes: 1}}})
-	}
-	if totals, others = f.largest(); len(totals) != maxFlowsTold || others != maxFlowTotals-maxFlowsTold || totals[0].Bytes != 30 {
-		t.Errorf("%d told, %d others", len(totals), others)
 	}
 }

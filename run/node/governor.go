@@ -1,7 +1,6 @@
 package node
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -50,11 +49,4 @@ func (n *Agent) replyPhases(w http.ResponseWriter, _ *http.Request) {
 		engines = n.Governors.Engines()
 	}
 	reply(w, engines)
-}
-
-// Phases asks a running agent for the engines that it governs, and for their requests.
-func Phases(ctx context.Context, stateDir, name string) ([]governing.Engine, error) {
-	var engines []governing.Engine
-	err := ask(ctx, AdminSocket(stateDir, name), "/phases", &engines)
-	return engines, err
 }

@@ -14,6 +14,7 @@ import (
 	"meridian/decide/governor"
 	"meridian/decide/phase"
 	"meridian/kv"
+	"meridian/see/history"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
 	"meridian/serve/governing"
@@ -87,7 +88,7 @@ func TestGoverned(t *testing.T) {
 	}
 	tell(&doorpb.Step{Number: 6, Sequences: []uint64{8}, Computed: []uint32{1}, Counts: []uint32{2}, Tokens: []uint32{91, 7}})
 
-	engines, err := Phases(t.Context(), dir, "a")
+	engines, err := history.Get[[]governing.Engine](t.Context(), history.AdminSocket(dir, "a"), "/phases")
 	if err != nil || len(engines) != 1 || len(engines[0].Requests) != 1 {
 		t.Fatalf("%v: %+v", err, engines)
 	}

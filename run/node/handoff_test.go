@@ -18,6 +18,7 @@ import (
 	"meridian/move/reshard"
 	"meridian/move/transceiver"
 	"meridian/move/transceiver/handoff"
+	"meridian/see/history"
 )
 
 // engineOn registers an engine of one rank with a node.
@@ -113,12 +114,12 @@ func TestHandOffIsExplained(t *testing.T) {
 		}
 	}
 	for name, as := range map[string]string{"prefill": "as source for engine p", "decode": "as destination for engine d"} {
-		records, err := ExplainHandOff(ctx, dir, name, id)
+		records, err := history.Get[[]handoff.Record](ctx, history.AdminSocket(dir, name), "/handoffs/"+id.String())
 		if err != nil || len(records) != 1 || !strings.Contains(records[0].String(), as) || records[0].Bytes != 2*moved {
 			t.Errorf("%s: %v, %+v", name, err, records)
 		}
 	}
-	if _, err := ExplainHandOff(ctx, dir, "decode", agent.NewID()); err == nil {
+	if _, err := history.Get[[]handoff.Record](ctx, history.AdminSocket(dir, "decode"), "/handoffs/"+agent.NewID().String()); err == nil {
 		t.Error("a hand-off that never was is explained")
 	}
 	// What they have moved outlives them.
@@ -128,14 +129,14 @@ func TestHandOffIsExplained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	records, err := HandOffsIn(dir, id)
+	records, err := history.HandOffsIn(dir, id)
 	if err != nil || len(records) != 2 || records[0].Bytes != 2*moved || time.Since(time.UnixMicro(records[0].EndedUnixUs)).Abs() > time.Hour {
 		t.Errorf("%v, %+v", err, records)
 	}
-	if ids, err := MovedIDs(dir, began, 9); err != nil || !slices.Contains(ids, id) {
+	if ids, err := history.MovedIDs(dir, began, 9); err != nil || !slices.Contains(ids, id) {
 		t.Errorf("%v, %v begin with %s", err, ids, began)
 	}
-	if records, err := HandOffsIn(dir, agent.NewID()); err != nil || len(records) > 0 {
+	if records, err := history.HandOffsIn(dir, agent.NewID()); err != nil || len(records) > 0 {
 		t.Errorf("a hand-off that never was is written down: %v, %+v", err, records)
 	}
 }

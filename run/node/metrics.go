@@ -17,12 +17,10 @@ import (
 // sources are the rooms of this process that have numbers.
 func (n *Agent) sources() []telemetry.Source {
 	all := []telemetry.Source{agentSource(n.Agent), handOffSource(n.Transceiver)}
-	if n.records != nil {
-		all = append(all, func(s *telemetry.Sink) {
-			s.Value("meridian_agent_records_dropped_total", float64(n.records.dropped()))
-		})
-	}
 	if n.Door != nil {
+		all = append(all, func(s *telemetry.Sink) {
+			s.Value("meridian_agent_records_dropped_total", float64(n.History.Dropped()))
+		})
 		all = append(all, doorSource(n.Door))
 	}
 	if n.Governors != nil {

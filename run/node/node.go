@@ -11,11 +11,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-	"sync/atomic"
 	"time"
 
 	"meridian/keep/prefix"
@@ -29,6 +27,8 @@ import (
 	"meridian/move/cuda"
 	"meridian/move/mem/vram"
 	"meridian/move/transceiver"
+	"meridian/see/history"
+	"meridian/see/targets"
 	"meridian/see/telemetry"
 	"meridian/serve/doorserver"
 	"meridian/serve/governing"
@@ -102,19 +102,18 @@ type Agent struct {
 	Prefixes *prefix.Cache
 	// Questions asks other agents what they remember, and Survey what the cell keeps of prompts.
 	Questions *peerquery.Service
-	Survey    *survey.Survey
+	// History is what the agent remembers.
+	History *history.Records
+	Survey  *survey.Survey
 
 	gpus      *vram.Pool // of what engines lend
 	name      *agent.NameLock
 	identity  trust.Identity
 	telemetry *telemetry.Telemetry
 	admin     *admin
-	records   *records // nil where nothing is written down
 	logger    *slog.Logger
-	announced *announcement
-	asked     askedLegs
-	shown     atomic.Pointer[telemetry.Telemetry] // telemetry, once it is open
-	tiers     []tier.Tier                         // of the object cache
+	announced *targets.Announcement
+	tiers     []tier.Tier // of the object cache
 }
 
 // DefaultStateDir is where a user's sockets and data live.
@@ -164,15 +163,11 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 		}
 		agent.AwaitName(ctx, n.Directory, o.Name, n.name.ID, o.Logger)
 	}
-	var ended func(agent.Record)
-	if o.Door != nil { // who comes for one question leaves no files
-		if n.records, err = openRecords(o.StateDir, o.Name, o.Logger); err != nil {
-			return err
-		}
-		ended = n.records.addTransfer
+	if err := n.openHistory(o); err != nil {
+		return err
 	}
 	n.Agent, err = agent.Open(ctx, agent.Options{
-		Name: o.Name, Lock: n.name.ID, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics, Ended: ended,
+		Name: o.Name, Lock: n.name.ID, Directory: n.Directory, Grants: o.Grants, Logger: o.Logger, Fabrics: fabrics, Ended: n.History.TransferEnded,
 	})
 	if err != nil {
 		return err
@@ -183,12 +178,7 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err := n.openDoor(ctx, o); err != nil {
 		return err
 	}
-	n.Survey = n.survey()
-	book := o.book
-	if n.records != nil {
-		book = &agentRecords{n: n, dir: o.StateDir, build: o.Build, started: time.Now()}
-	}
-	if n.Questions, err = peerquery.Open(ctx, peerquery.Options{Agent: n.Agent, Book: book, Directory: n.Directory, Logger: o.Logger}); err != nil {
+	if err := n.openQuestions(ctx, o); err != nil {
 		return err
 	}
 	o.Logger.Info("agent is open", "agent", o.Name, "incarnation", n.Incarnation().String(), "proof", n.Proof())
@@ -199,11 +189,11 @@ func (n *Agent) open(ctx context.Context, o AgentOptions) error {
 	if err != nil {
 		return err
 	}
-	n.shown.Store(n.telemetry)
+	n.History.TraceTo(n.telemetry)
 	if address := n.MetricsAddr(); address != "" && n.Directory != nil {
-		n.announced = announce(n.Directory, Target{Kind: agentTarget, Name: o.Name}, address, o.advertisedHost(), o.Logger)
+		n.announced = targets.Announce(n.Directory, targets.Target{Kind: targets.Agent, Name: o.Name}, address, o.advertisedHost(), o.Logger)
 	}
-	n.admin, err = openAdmin(AdminSocket(o.StateDir, o.Name), n)
+	n.admin, err = openAdmin(history.AdminSocket(o.StateDir, o.Name), n)
 	return err
 }
 
@@ -224,7 +214,7 @@ func (n *Agent) Close(ctx context.Context) error {
 	if n.admin != nil {
 		errs = append(errs, n.admin.close(ctx))
 	}
-	n.announced.close()
+	n.announced.Close()
 	if n.telemetry != nil {
 		errs = append(errs, delivered(n.telemetry.Close(ctx), n.logger))
 	}
@@ -250,8 +240,8 @@ func (n *Agent) Close(ctx context.Context) error {
 	if n.gpus != nil {
 		errs = append(errs, n.gpus.Close())
 	}
-	if n.records != nil {
-		errs = append(errs, n.records.close(ctx))
+	if n.History != nil {
+		errs = append(errs, n.History.Close(ctx))
 	}
 	if n.Directory != nil {
 		errs = append(errs, n.Directory.Close(ctx))
@@ -265,17 +255,10 @@ func (n *Agent) Close(ctx context.Context) error {
 	return err
 }
 
-// Agents lists the agents of this user that have an admin socket in stateDir.
-func Agents(stateDir string) ([]string, error) {
-	sockets, err := filepath.Glob(AdminSocket(stateDir, "*"))
-	if err != nil {
-		return nil, err
+// advertisedHost is the host of Advertise, which may have a port.
+func (o *AgentOptions) advertisedHost() string {
+	if host, _, err := net.SplitHostPort(o.Advertise); err == nil {
+		return host
 	}
-	var names []string
-	for _, path := range sockets {
-		name := strings.TrimPrefix(filepath.Base(path), "agent-")
-		names = append(names, strings.TrimSuffix(name, ".sock"))
-	}
-	slices.Sort(names)
-	return names, nil
+	return o.Advertise
 }

@@ -23,6 +23,7 @@ import (
 	"meridian/move/agent"
 	"meridian/move/fabric"
 	"meridian/move/mem"
+	"meridian/see/history"
 	"meridian/see/telemetry"
 )
 
@@ -94,20 +95,20 @@ func TestAgentShowsItself(t *testing.T) {
 	n := open(t, AgentOptions{Name: "a", StateDir: dir, Metrics: "127.0.0.1:0"})
 	id := loop(t, n)
 
-	if names, err := Agents(dir); err != nil || !slices.Equal(names, []string{"a"}) {
+	if names, err := history.Agents(dir); err != nil || !slices.Equal(names, []string{"a"}) {
 		t.Errorf("agents %v, %v", names, err)
 	}
-	record, err := Explain(t.Context(), dir, "a", id)
+	record, err := history.Get[agent.Record](t.Context(), history.AdminSocket(dir, "a"), "/transfers/"+id.String())
 	if err != nil || record.ID != id || record.State != fabric.Done || record.Op != fabric.Write || record.Bytes != 100 {
 		t.Errorf("%+v, %v", record, err)
 	}
-	if all, err := Transfers(t.Context(), dir, "a"); err != nil || len(all) != 1 {
+	if all, err := history.Get[[]agent.Record](t.Context(), history.AdminSocket(dir, "a"), "/transfers"); err != nil || len(all) != 1 {
 		t.Errorf("%+v, %v", all, err)
 	}
-	if _, err := Explain(t.Context(), dir, "a", agent.NewID()); !errors.Is(err, ErrNoRecord) {
+	if _, err := history.Get[agent.Record](t.Context(), history.AdminSocket(dir, "a"), "/transfers/"+agent.NewID().String()); !errors.Is(err, history.ErrNoRecord) {
 		t.Errorf("explained what never was: %v", err)
 	}
-	if _, err := Transfers(t.Context(), dir, "b"); err == nil {
+	if _, err := history.Get[[]agent.Record](t.Context(), history.AdminSocket(dir, "b"), "/transfers"); err == nil {
 		t.Error("an agent that does not run answered")
 	}
 	response, err := http.Get("http://" + n.MetricsAddr() + "/metrics")
@@ -124,7 +125,7 @@ func TestAgentShowsItself(t *testing.T) {
 func TestSockets(t *testing.T) {
 	dir := t.TempDir()
 	open(t, AgentOptions{Name: "a", StateDir: dir})
-	info, err := os.Stat(AdminSocket(dir, "a"))
+	info, err := os.Stat(history.AdminSocket(dir, "a"))
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -133,7 +134,7 @@ func TestSockets(t *testing.T) {
 		t.Errorf("two agents of one name: %v", err)
 	}
 	// What a killed agent leaves behind is in no other's way.
-	stale := AdminSocket(dir, "dead")
+	stale := history.AdminSocket(dir, "dead")
 	if err := os.WriteFile(stale, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

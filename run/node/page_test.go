@@ -11,6 +11,7 @@ import (
 	"meridian/kv"
 	"meridian/move/transceiver/handoff"
 	"meridian/see/dash"
+	"meridian/see/history"
 	"meridian/see/ledger"
 )
 
@@ -35,7 +36,7 @@ func TestPageShowsTheCell(t *testing.T) {
 	})
 	until.True(t, "the gateway has joined", func() bool { _, err := g.Member(); return err == nil })
 
-	c := &pageCell{g: g, version: "v1"}
+	c := dash.CellOf(front{g, "v1"}, g.book)
 	view := c.Look(ctx)
 	if len(view.Requests) != 1 || view.Requests[0].Prefill != "p" || view.Requests[0].Decode != "d" || view.Requests[0].KV != "handoff" || view.Problem != "" {
 		t.Errorf("requests %+v, problem %q", view.Requests, view.Problem)
@@ -49,11 +50,11 @@ func TestPageShowsTheCell(t *testing.T) {
 	kinds := make(map[string]int)
 	for _, m := range view.Members {
 		kinds[m.Kind]++
-		if m.Problem != "" || m.Kind == AgentMember && len(m.Memory) != 1 {
+		if m.Problem != "" || m.Kind == history.AgentMember && len(m.Memory) != 1 {
 			t.Errorf("%+v", m)
 		}
 	}
-	if kinds[AgentMember] != 2 || kinds[GatewayMember] != 1 {
+	if kinds[history.AgentMember] != 2 || kinds[history.GatewayMember] != 1 {
 		t.Errorf("members %v", kinds)
 	}
 	decode.handOffEnded(&handoff.Record{Transfer: kv.ID{9}, As: handoff.Source, OfStore: true, Unused: true, Problem: "handoff: cancelled"})
@@ -100,15 +101,15 @@ func TestPageWithoutAgents(t *testing.T) {
 	t.Cleanup(func() { _ = g.Close(context.Background()) })
 	record := &ledger.Record{ID: strings.Repeat("ab", 16), Outcome: ledger.Finished}
 	g.records.Add(record)
-	c := &pageCell{g: g}
+	c := dash.CellOf(front{g: g}, g.book)
 	view := c.Look(t.Context())
 	if len(view.Requests) != 1 || len(view.Workers) != 1 || !strings.Contains(view.Problem, "not joined") {
 		t.Errorf("%+v", view)
 	}
-	for range 3 * rowsTold {
+	for range 3 * dash.RowsTold {
 		g.records.Add(record)
 	}
-	if view = c.Look(t.Context()); len(view.Requests) != rowsTold || view.LeftOut.Requests != 2*rowsTold {
+	if view = c.Look(t.Context()); len(view.Requests) != dash.RowsTold || view.LeftOut.Requests != 2*dash.RowsTold {
 		t.Errorf("%d requests, left out %+v", len(view.Requests), view.LeftOut)
 	}
 	if story, err := c.Explain(t.Context(), "abab"); err != nil || !strings.Contains(story.Text, record.ID) {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"meridian/keep/prefix"
-	"meridian/keep/prefix/survey"
 	"meridian/member/trust"
 	"meridian/move/transceiver/handoff"
 )
@@ -31,22 +30,9 @@ func (n *Agent) openPrefixes(ctx context.Context, o AgentOptions, events func(ha
 		return nil
 	}
 	p := o.Store.Prefixes
-	var ended func(*prefix.Record)
-	if n.records != nil {
-		ended = n.records.addPrefix
-	}
 	n.Prefixes, err = prefix.Open(ctx, prefix.Options{
 		Agent: n.Agent, Transceiver: n.Transceiver, Store: n.Store, TicketKey: n.identity.Key.Derive(trust.ForTickets), Events: events,
-		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Ended: ended, Logger: o.Logger,
+		BlockTokens: p.BlockTokens, Replicas: p.Replicas, MaxBytesInFlight: p.MaxBytesInFlight, FindTimeout: p.FindTimeout, Ended: n.History.PrefixEnded, Logger: o.Logger,
 	})
 	return err
-}
-
-// survey is what the agent can tell of the shared cache.
-func (n *Agent) survey() *survey.Survey {
-	o := survey.Options{Agent: n.Name(), Store: n.Store, Cache: n.Prefixes, Directory: n.Directory, Names: prefix.NamesOf(n.identity.Key.Derive(trust.ForTickets))}
-	if n.Door != nil {
-		o.Scope = n.Door.Scope
-	}
-	return survey.New(o)
 }

@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +17,9 @@ import (
 	"meridian/kv"
 	"meridian/member/directory/etcd/embedded"
 	"meridian/move/agent"
+	"meridian/move/agent/peerquery"
 	"meridian/see/dash"
+	"meridian/see/history"
 	"meridian/serve/door"
 )
 
@@ -169,7 +172,7 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 	if _, oldest := uses.Ages("keeper", "disk"); oldest > 120 || !slices.ContainsFunc(uses.Uses, func(u survey.Use) bool { return u.Agent == "keeper" && u.Below["disk"] > 0 }) {
 		t.Errorf("the disk's oldest is %d s old: %+v", oldest, uses.Uses)
 	}
-	g, err := keeper.Gather(ctx, "from-the-disk")
+	g, err := history.Gather(ctx, keeper.Questions, "from-the-disk")
 	if err != nil || !strings.Contains(g.String(), "at owner  keeper: tokens 0 to 64, 64 in disk (") {
 		t.Errorf("%v, %v", g, err)
 	}
@@ -178,16 +181,16 @@ func TestPrefixesAtTheDoor(t *testing.T) {
 // toldOfKept looks at the two pieces that keeper has as the page does, from another agent.
 func toldOfKept(t *testing.T, ctx context.Context, keeper, other *Agent) {
 	t.Helper()
-	gathered := func(id string) *Gathered {
+	gathered := func(id string) *history.Gathered {
 		t.Helper()
-		g, err := other.Gather(ctx, id)
+		g, err := history.Gather(ctx, other.Questions, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return g
 	}
 	several := gathered("kv/")
-	if ids := several.IDs(); len(several.Objects) != 2 || len(ids) != 2 || len(storyOf("kv/", several).IDs) != 2 {
+	if ids := several.IDs(); len(several.Objects) != 2 || len(ids) != 2 || len(dash.ExplanationOf("kv/", several).IDs) != 2 {
 		t.Fatalf("%+v", several)
 	}
 	key := several.Objects[0].Key
@@ -195,21 +198,21 @@ func toldOfKept(t *testing.T, ctx context.Context, keeper, other *Agent) {
 	if len(one.Objects) != 1 || one.Objects[0] != several.Objects[0] || one.Objects[0].Owner != "keeper" || one.Objects[0].Tier != store.Memory || one.Objects[0].Bytes == 0 {
 		t.Fatalf("%+v", one)
 	}
-	if story := storyOf(key, one); story.IDs != nil || !strings.HasPrefix(story.Text, key+"\n") || !strings.Contains(story.Text, "owner     keeper\n") || !strings.Contains(story.Text, "in memory\n") {
+	if story := dash.ExplanationOf(key, one); story.IDs != nil || !strings.HasPrefix(story.Text, key+"\n") || !strings.Contains(story.Text, "owner     keeper\n") || !strings.Contains(story.Text, "in memory\n") {
 		t.Errorf("%+v", story)
 	}
 	if none := gathered("kv/" + strings.Repeat("0", 64)); !none.Empty() || len(none.Silent) > 0 {
 		t.Errorf("%+v", none)
 	}
-	tier := func(name string) dash.Tier {
-		row := memberRow(kv.Member{Name: "keeper"}, new((&agentRecords{n: keeper}).about()))
-		i := slices.IndexFunc(row.Objects.Tiers, func(t dash.Tier) bool { return t.Name == name })
+	tier := func(name string) history.TierCounts {
+		row := dash.MemberRow(kv.Member{Name: "keeper"}, new(aboutOf(t, ctx, keeper)))
+		i := slices.IndexFunc(row.Objects.Tiers, func(t history.TierCounts) bool { return t.Name == name })
 		return row.Objects.Tiers[i]
 	}
 	if memory := tier(store.Memory); memory.Objects != 2 || memory.Used == 0 || memory.Total == 0 {
 		t.Errorf("%+v", memory)
 	}
-	if asked := (&agentRecords{n: other}).about(); asked.Objects != nil || asked.Prefixes.Found != 64 || asked.Prefixes.Asked%64 != 0 || asked.Prefixes.Asked == 0 { // it asked until it was kept
+	if asked := aboutOf(t, ctx, other); asked.Objects != nil || asked.Prefixes.Found != 64 || asked.Prefixes.Asked%64 != 0 || asked.Prefixes.Asked == 0 { // it asked until it was kept
 		t.Errorf("%+v, %+v", asked, asked.Prefixes)
 	}
 	// What leaves memory is found on the disk, by its whole key.
@@ -224,4 +227,17 @@ func toldOfKept(t *testing.T, ctx context.Context, keeper, other *Agent) {
 	if d := tier("disk"); d.Used == 0 || d.Total != 64<<20 || d.Down || tier(store.Memory).Objects != 0 {
 		t.Errorf("%+v", d)
 	}
+}
+
+// aboutOf is what an agent tells others of itself.
+func aboutOf(t *testing.T, ctx context.Context, n *Agent) (told history.About) {
+	t.Helper()
+	a, err := n.Questions.Ask(ctx, kv.Member{Name: n.Name()}, peerquery.Question{Kind: peerquery.About})
+	if err == nil {
+		err = json.Unmarshal(a.Records[0], &told)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return told
 }

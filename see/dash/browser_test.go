@@ -19,6 +19,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/require"
+	"meridian/see/history"
 	"meridian/serve/gateway"
 )
 
@@ -196,7 +197,7 @@ func TestRealBrowser(t *testing.T) {
 	t.Run("shows where caches are kept, and one of them", func(t *testing.T) {
 		b.is(t, `document.getElementById("cache").hidden`)
 		c.set(func(c *fakeCell) {
-			c.objects = &Objects{Master: true, Tiers: []Tier{{Name: "memory", Used: 1 << 20, Total: 4 << 20, Objects: 3, Hits: 3, Misses: 1}, {Name: "disk<b>", Down: true, Used: 1 << 30, Total: 2 << 30, Objects: 9}, {Name: "s3", Used: 5 << 30, Objects: 7}}}
+			c.objects = &Objects{Master: true, Tiers: []history.TierCounts{{Name: "memory", Used: 1 << 20, Total: 4 << 20, Objects: 3, Hits: 3, Misses: 1}, {Name: "disk<b>", Down: true, Used: 1 << 30, Total: 2 << 30, Objects: 9}, {Name: "s3", Used: 5 << 30, Objects: 7}}}
 		})
 		b.is(t, `!document.getElementById("cache").hidden && document.querySelectorAll("#owners tbody tr").length === 3`)
 		for _, part := range []string{"b (master)", "1.00 MiB of 4.00 MiB", "75.0 %", "disk<b> ✕ left alone", "5.00 GiB"} {

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"meridian/internal/until"
+	"meridian/see/history"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,8 +47,8 @@ func (c *fakeCell) Look(context.Context) View {
 	v := View{
 		Gateway: Gateway{Version: "v1", URL: "http://127.0.0.1:1", Ready: true, DirectoryKnown: true, Outcomes: map[string]uint64{"finished": uint64(c.told)}, KV: map[string]uint64{"handoff": uint64(c.told)}, OutputTokens: uint64(10 * c.told)},
 		Workers: []Worker{{ID: "p0", Role: "prefill", Up: true, Agent: "a"}, {ID: "d0", Role: "decode", Up: !c.down, Agent: "b"}},
-		Members: []Member{{Name: "a", Incarnation: "1", Kind: "agent"}, {Name: "b", Incarnation: "2", Kind: "agent", HandOffs: uint64(c.told), HandOffBytes: uint64(c.told) << 20, Memory: []Memory{{Tier: "dram", Bytes: 1 << 30}}, Objects: c.objects, Prefixes: &Prefixes{Asked: 200, Found: 150}}},
-		Flows:   []Flow{{From: "p0", To: "d0", Src: 0, Dst: 1, Bytes: uint64(c.told) << 20, HandOffs: uint64(c.told)}, {From: "p0", To: "d0", Src: 1, Dst: 0, Bytes: 1 << 10, HandOffs: 1}},
+		Members: []Member{{Name: "a", Incarnation: "1", Kind: "agent"}, {Name: "b", Incarnation: "2", Kind: "agent", HandOffs: uint64(c.told), HandOffBytes: uint64(c.told) << 20, Memory: []Memory{{Tier: "dram", Bytes: 1 << 30}}, Objects: c.objects, Prefixes: &history.PrefixCounts{Asked: 200, Found: 150}}},
+		Flows:   []history.FlowTotal{{From: "p0", To: "d0", Src: 0, Dst: 1, Bytes: uint64(c.told) << 20, HandOffs: uint64(c.told)}, {From: "p0", To: "d0", Src: 1, Dst: 0, Bytes: 1 << 10, HandOffs: 1}},
 	}
 	for range c.perLook {
 		c.told++

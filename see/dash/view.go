@@ -3,6 +3,8 @@ package dash
 import (
 	"context"
 	"time"
+
+	"meridian/see/history"
 )
 
 // Cell is what the page is about.
@@ -16,10 +18,10 @@ type Cell interface {
 
 // View is a cell as it is at one moment. Counters are since the start of who counts.
 type View struct {
-	Gateway Gateway  `json:"gateway"`
-	Workers []Worker `json:"workers"`
-	Members []Member `json:"members"`
-	Flows   []Flow   `json:"flows"`
+	Gateway Gateway             `json:"gateway"`
+	Workers []Worker            `json:"workers"`
+	Members []Member            `json:"members"`
+	Flows   []history.FlowTotal `json:"flows"`
 	// MoreFlows is between how many further pairs of ranks something went.
 	MoreFlows int `json:"more_flows,omitempty"`
 	// Problem says why nothing is known of agents.
@@ -101,7 +103,7 @@ type Member struct {
 	Memory           []Memory `json:"memory,omitempty"`
 	Objects          *Objects `json:"objects,omitempty"`
 	// Prefixes is nil where its engines share none.
-	Prefixes *Prefixes `json:"prefixes,omitempty"`
+	Prefixes *history.PrefixCounts `json:"prefixes,omitempty"`
 }
 
 // Memory is KV memory of one kind that engines have lent.
@@ -118,36 +120,7 @@ type Objects struct {
 	Evictions uint64 `json:"evictions"`
 	Master    bool   `json:"master,omitempty"`
 	// Tiers are where its objects lie: its memory, and what is below, the nearest first.
-	Tiers []Tier `json:"tiers,omitempty"`
-}
-
-// Tier is a tier of an owner. Total is 0 where nothing bounds it.
-type Tier struct {
-	Name    string `json:"name"`
-	Down    bool   `json:"down,omitempty"`
-	Used    uint64 `json:"used"`
-	Total   uint64 `json:"total,omitempty"`
-	Objects uint64 `json:"objects"`
-	Hits    uint64 `json:"hits"`
-	Misses  uint64 `json:"misses"`
-}
-
-// Prefixes are tokens of prompts that engines asked the object cache for, and got.
-type Prefixes struct {
-	Asked uint64 `json:"tokens_asked"`
-	Found uint64 `json:"tokens_found"`
-}
-
-// Flow is what has gone between two ranks.
-type Flow struct {
-	From     string `json:"from"`
-	To       string `json:"to"`
-	Src      int    `json:"src"`
-	Dst      int    `json:"dst"`
-	Bytes    uint64 `json:"bytes"`
-	HandOffs uint64 `json:"handoffs"`
-	Micros   uint64 `json:"micros"`
-	Fabric   string `json:"fabric,omitempty"`
+	Tiers []history.TierCounts `json:"tiers,omitempty"`
 }
 
 // Request is one that has ended.

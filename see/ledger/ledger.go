@@ -2,7 +2,7 @@
 // explained afterwards: in memory the latest, on disk a little more. Records
 // hold ids, times and reasons, and no text of any prompt or answer. Of what
 // clients and engines wrote, they hold 1 KiB a word. A File is the part on disk,
-// for records of any kind.
+// for records of any kind, and a Log both parts of records of one kind.
 //
 //	Add ─► ring ─► Find, Latest                          (this process)
 //	   └─► File ─► queue ─► writer ─► requests.jsonl     (FindIn, any process)
@@ -14,7 +14,6 @@
 package ledger
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -42,13 +41,10 @@ type Options struct {
 
 // Ledger is open. Its methods may be called from any goroutine.
 type Ledger struct {
-	file *File // nil in memory only
+	*Log[Record]
 
-	mu    sync.Mutex // protects what follows
-	ring  []*Record
-	next  int
-	added uint64 // ever
-	byID  map[string]*Record
+	mu   sync.Mutex // protects what follows, and the order of what is added
+	byID map[string]*Record
 }
 
 func orDefault[T comparable](value *T, otherwise T) {
@@ -64,16 +60,15 @@ func Open(o Options) (*Ledger, error) {
 	if o.Records < 1 {
 		return nil, fmt.Errorf("ledger: %d records: there must be some", o.Records)
 	}
-	l := &Ledger{ring: make([]*Record, o.Records), byID: make(map[string]*Record)}
-	if o.Dir == "" {
-		return l, nil
+	file := FileOptions{Bytes: o.FileBytes, Flush: o.Flush, Logger: o.Logger}
+	if o.Dir != "" {
+		file.Path = filepath.Join(o.Dir, FileName)
 	}
-	var err error
-	l.file, err = OpenFile(FileOptions{Path: filepath.Join(o.Dir, FileName), Bytes: o.FileBytes, Flush: o.Flush, Logger: o.Logger})
+	log, err := OpenLog[Record](o.Records, file)
 	if err != nil {
 		return nil, err
 	}
-	return l, nil
+	return &Ledger{Log: log, byID: make(map[string]*Record)}, nil
 }
 
 // Add keeps a record, bounded: a copy, so that what was cut off is free.
@@ -81,15 +76,11 @@ func (l *Ledger) Add(r *Record) {
 	r = r.bounded()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if old := l.ring[l.next]; old != nil && l.byID[old.ID] == old {
+	if old := l.Keep(r); old != nil && l.byID[old.ID] == old {
 		delete(l.byID, old.ID)
 	}
-	l.ring[l.next], l.byID[r.ID] = r, r
-	l.next = (l.next + 1) % len(l.ring)
-	l.added++
-	if l.file != nil {
-		l.file.Add(r)
-	}
+	l.byID[r.ID] = r
+	l.Write(r)
 }
 
 // ErrNoRecord means that a request is not, or no longer, known.
@@ -103,53 +94,4 @@ func (l *Ledger) Find(id string) (*Record, error) {
 		return r, nil
 	}
 	return nil, fmt.Errorf("%w: %s", ErrNoRecord, id)
-}
-
-// Latest returns up to n records, the newest first.
-func (l *Ledger) Latest(n int) []*Record {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var records []*Record
-	for i := range l.ring {
-		r := l.ring[(l.next-1-i+2*len(l.ring))%len(l.ring)]
-		if r == nil || len(records) == n {
-			break
-		}
-		records = append(records, r)
-	}
-	return records
-}
-
-// Since returns up to n records in the order in which they were added, from
-// number after on, or from the oldest that is still in memory; next is the
-// number of the one that follows. Who asks again with it misses none, unless
-// more were added meanwhile than the ledger keeps: then the first of them has
-// another number than was asked for. The first record ever has number 0.
-func (l *Ledger) Since(after uint64, n int) (records []*Record, first, next uint64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	oldest := l.added - min(l.added, uint64(len(l.ring)))
-	first = min(max(after, oldest), l.added)
-	next = min(first+uint64(max(n, 0)), l.added)
-	for i := first; i < next; i++ {
-		records = append(records, l.ring[i%uint64(len(l.ring))])
-	}
-	return records, first, next
-}
-
-// Dropped counts records that are not on disk, because it did not keep up or
-// could not be written to.
-func (l *Ledger) Dropped() uint64 {
-	if l.file == nil {
-		return 0
-	}
-	return l.file.Dropped()
-}
-
-// Close writes what is left.
-func (l *Ledger) Close(ctx context.Context) error {
-	if l.file == nil {
-		return nil
-	}
-	return l.file.Close(ctx)
 }

@@ -4,9 +4,10 @@ import (
 	"context"
 	"time"
 
+	"meridian/keep/prefix"
 	"meridian/prove/bench/load"
 	"meridian/prove/replay/workload"
-	"meridian/run/node"
+	"meridian/see/history"
 )
 
 // Why tokens of a prompt were computed that the model without delay has.
@@ -24,7 +25,7 @@ const (
 type asked struct {
 	span
 	cached  int
-	records []node.PrefixRecord
+	records []prefix.Record
 }
 
 // recorder takes down what clients see of each request.
@@ -39,7 +40,7 @@ func recorder(requests int) ([]asked, func(load.Answer), []string) {
 // remember asks the agent what it did for each request.
 func (w *world) remember(ctx context.Context, all []asked, ids []string) (err error) {
 	for i := range all {
-		if all[i].records, err = node.ExplainPrefixes(ctx, w.cell.StateDir(), owner, ids[i]); err != nil {
+		if all[i].records, err = history.Get[[]prefix.Record](ctx, history.AdminSocket(w.cell.StateDir(), owner), history.PrefixPath(ids[i])); err != nil {
 			return err
 		}
 	}
@@ -47,7 +48,7 @@ func (w *world) remember(ctx context.Context, all []asked, ids []string) (err er
 }
 
 // find is the request's question, if it asked.
-func (a *asked) find() (r node.PrefixRecord, has bool) {
+func (a *asked) find() (r prefix.Record, has bool) {
 	for _, r := range a.records {
 		if !r.Keep {
 			return r, true

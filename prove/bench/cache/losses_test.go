@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"meridian/keep/prefix"
 	"meridian/prove/bench/load"
 	"meridian/prove/replay/workload"
-	"meridian/run/node"
 )
 
 func at(second float64) time.Time { return time.UnixMicro(int64(second * 1e6)) }
@@ -30,25 +30,25 @@ func TestInTimeNothingIsFoundBeforeItIsComputed(t *testing.T) {
 // TestWhyTokensWereComputed: each token that a model has and that was computed is counted
 // once, for the reason that the records give.
 func TestWhyTokensWereComputed(t *testing.T) {
-	kept := func(tokens int, end float64, outcome string) node.PrefixRecord {
-		return node.PrefixRecord{Keep: true, Outcome: outcome, Tokens: tokens, EndedUnixUs: at(end).UnixMicro()}
+	kept := func(tokens int, end float64, outcome string) prefix.Record {
+		return prefix.Record{Keep: true, Outcome: outcome, Tokens: tokens, EndedUnixUs: at(end).UnixMicro()}
 	}
-	found := func(reason string, end float64, parts ...node.PrefixRecord) node.PrefixRecord {
-		r := node.PrefixRecord{Reason: reason, Tokens: 10, EndedUnixUs: at(end).UnixMicro()}
+	found := func(reason string, end float64, parts ...prefix.Record) prefix.Record {
+		r := prefix.Record{Reason: reason, Tokens: 10, EndedUnixUs: at(end).UnixMicro()}
 		for _, p := range parts {
 			r.Parts = append(r.Parts, p.Parts...)
 		}
 		return r
 	}
-	part := func(end int) node.PrefixRecord {
-		r := node.PrefixRecord{}
-		r.Parts = append(r.Parts, node.PrefixRecordPart{End: end})
+	part := func(end int) prefix.Record {
+		r := prefix.Record{}
+		r.Parts = append(r.Parts, prefix.RecordPart{End: end})
 		return r
 	}
-	first := func(records ...node.PrefixRecord) asked {
+	first := func(records ...prefix.Record) asked {
 		return asked{span: span{at(0), at(5)}, records: records}
 	}
-	second := func(sent float64, cached int, records ...node.PrefixRecord) asked {
+	second := func(sent float64, cached int, records ...prefix.Record) asked {
 		return asked{span: span{at(sent), at(sent + 3)}, cached: cached, records: records}
 	}
 	for name, c := range map[string]struct {

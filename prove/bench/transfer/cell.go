@@ -45,7 +45,7 @@ func (e *engine) openInCell(ctx context.Context, s staging) (err error) {
 
 // trace has this side's part of a hand-off traced. Only an engine of a cell can.
 func (e *engine) trace(id kv.ID, kind trust.LegKind) {
-	e.node.TraceLeg(trust.Leg{Kind: kind, ID: id, Engine: e.agent.Name(), Trace: trust.Trace{ID: id, Span: telemetry.NewSpanID(), Sampled: true}})
+	e.node.History.LegAsked(trust.Leg{Kind: kind, ID: id, Engine: e.agent.Name(), Trace: trust.Trace{ID: id, Span: telemetry.NewSpanID(), Sampled: true}})
 }
 
 // restOfCell is what a cell has beside the agents of its engines: a directory, and a

@@ -1,4 +1,4 @@
-package node
+package history
 
 import (
 	"context"
@@ -13,38 +13,35 @@ import (
 	"meridian/move/agent/peerquery"
 	"meridian/see/ledger"
 	"meridian/see/telemetry"
-	"meridian/serve/gateway"
 )
 
-// gatewayRecords is what a gateway tells others of the requests that it remembers.
-type gatewayRecords struct {
-	gateway *gateway.Gateway
-	records *ledger.Ledger
-	dir     string
-	build   telemetry.Build
-	started time.Time
+// GatewayBook is what a gateway tells others of the requests that it remembers.
+type GatewayBook struct {
+	Records *ledger.Ledger
+	// Dir is the state directory in which they are written down.
+	Dir     string
+	Build   telemetry.Build
+	Started time.Time
 
 	mu sync.Mutex // held while files are read
 }
 
 // Answer finds what a question is about. Transfers, hand-offs, objects and what the
 // shared cache did are the agents'.
-func (b *gatewayRecords) Answer(_ context.Context, q peerquery.Question) (peerquery.Answer, error) {
+func (b *GatewayBook) Answer(_ context.Context, q peerquery.Question) (peerquery.Answer, error) {
 	switch q.Kind {
 	case peerquery.About:
-		p := peerquery.NewPage(q, 0, 1)
-		p.Add(About{Kind: GatewayMember, Version: b.build.Version, Commit: b.build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond)})
-		return p.Answer(), nil
+		return peerquery.Found(q, []About{{Kind: GatewayMember, Version: b.Build.Version, Commit: b.Build.Commit, UpMs: float64(time.Since(b.Started)) / float64(time.Millisecond)}}), nil
 	case peerquery.Requests:
 		return b.requests(q)
 	case peerquery.Transfers, peerquery.HandOffs, peerquery.Objects, peerquery.Prefixes:
 		return peerquery.Answer{}, nil
 	}
-	return peerquery.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
+	return peerquery.Answer{}, fmt.Errorf("this gateway, of version %s, knows nothing of kind %d", b.Build.Version, q.Kind)
 }
 
-func (b *gatewayRecords) requests(q peerquery.Question) (peerquery.Answer, error) {
-	records, first, end := b.records.Since(q.After, math.MaxInt32)
+func (b *GatewayBook) requests(q peerquery.Question) (peerquery.Answer, error) {
+	records, first, end := b.Records.Since(q.After, math.MaxInt32)
 	p := peerquery.NewPage(q, first, end)
 	for _, r := range records {
 		if q.Beginning != "" && !isCalled(r, q.Beginning) {
@@ -61,12 +58,12 @@ func (b *gatewayRecords) requests(q peerquery.Question) (peerquery.Answer, error
 }
 
 // written looks for a request that is not in memory any more.
-func (b *gatewayRecords) written(q peerquery.Question) (peerquery.Answer, error) {
+func (b *GatewayBook) written(q peerquery.Question) (peerquery.Answer, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	r, err := ledger.FindIn(b.dir, q.Beginning)
+	r, err := ledger.FindIn(b.Dir, q.Beginning)
 	if errors.Is(err, ledger.ErrNoRecord) {
-		if r, err = ledger.OfTransferIn(b.dir, q.Beginning); errors.Is(err, ledger.ErrNoRecord) {
+		if r, err = ledger.OfTransferIn(b.Dir, q.Beginning); errors.Is(err, ledger.ErrNoRecord) {
 			return peerquery.Answer{}, nil
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package history
 
 import (
 	"cmp"
@@ -37,23 +37,23 @@ func (g *Gathered) Empty() bool {
 	return len(g.Requests) == 0 && len(g.HandOffs) == 0 && len(g.Transfers) == 0 && len(g.Objects) == 0 && len(g.Prefixes) == 0
 }
 
-// Gather asks everybody for what is remembered under an id, which may be how it
+// Gather asks all members for what is remembered under an id, which may be how it
 // begins, or what a client called its request; and for the hand-offs of requests that
 // are found. A key of a piece of a prefix, or how it begins, is asked for by itself.
-func (n *Agent) Gather(ctx context.Context, id string) (*Gathered, error) {
-	members, err := n.Questions.Members(ctx)
+func Gather(ctx context.Context, asks *peerquery.Service, id string) (*Gathered, error) {
+	members, err := asks.Members(ctx)
 	if err != nil {
 		return nil, err
 	}
 	g := &Gathered{}
 	var mu sync.Mutex // protects g
 	ask := func(id string, kinds ...peerquery.Kind) {
-		silent := n.Questions.Each(ctx, members, func(ctx context.Context, m kv.Member) error {
+		silent := asks.Each(ctx, members, func(ctx context.Context, m kv.Member) error {
 			for _, kind := range kinds {
-				if err := n.Questions.Pages(ctx, m, peerquery.Question{Kind: kind, Beginning: id}, func(record []byte) {
+				if err := asks.Pages(ctx, m, peerquery.Question{Kind: kind, Beginning: id}, func(record []byte) {
 					mu.Lock()
 					defer mu.Unlock()
-					g.admit(kind, record)
+					g.Admit(kind, record)
 				}); err != nil {
 					return err
 				}
@@ -97,13 +97,13 @@ func limited[T any](all []T, most int) []T { return all[:min(len(all), most)] }
 // maxGathered bounds what is kept of each kind.
 const maxGathered = 4096
 
-// admit takes a record that a member sent. What cannot be a record is passed over.
-func (g *Gathered) admit(kind peerquery.Kind, record []byte) {
+// Admit takes a record that a member sent. What cannot be a record is passed over.
+func (g *Gathered) Admit(kind peerquery.Kind, record []byte) {
 	switch kind {
 	case peerquery.Requests:
 		take(record, &g.Requests, func(*ledger.Record) bool { return true })
 	case peerquery.HandOffs:
-		take(record, &g.HandOffs, canBe)
+		take(record, &g.HandOffs, CanBe)
 	case peerquery.Transfers:
 		take(record, &g.Transfers, func(*agent.Record) bool { return true })
 	case peerquery.Objects:
@@ -123,8 +123,8 @@ func take[T any](record []byte, into *[]T, can func(*T) bool) {
 // maxRanks is more than any engine of a hand-off has: to draw a matrix is work.
 const maxRanks = 1024
 
-// canBe refuses a record whose matrix cannot be one.
-func canBe(r *handoff.Record) bool {
+// CanBe refuses a record whose matrix cannot be one.
+func CanBe(r *handoff.Record) bool {
 	if r.SrcRanks < 0 || r.SrcRanks > maxRanks || r.DstRanks < 0 || r.DstRanks > maxRanks {
 		return false
 	}

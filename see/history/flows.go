@@ -1,4 +1,4 @@
-package node
+package history
 
 import (
 	"cmp"
@@ -22,9 +22,9 @@ type FlowTotal struct {
 
 const (
 	// maxFlowTotals is between how many pairs of ranks an agent counts, and
-	// maxFlowsTold how many of them, the largest, it tells others of.
+	// MaxFlowsTold how many of them, the largest, it tells others of.
 	maxFlowTotals = 4096
-	maxFlowsTold  = 256
+	MaxFlowsTold  = 256
 	// maxFlowsKept is how much of a hand-off's matrix is given to who asks for the
 	// last ones; who asks for one by its id gets more.
 	maxFlowsKept = 256
@@ -75,11 +75,14 @@ func (t *flowTally) largest() (totals []FlowTotal, others int) {
 	for _, total := range t.pairs {
 		totals = append(totals, *total)
 	}
-	slices.SortFunc(totals, func(a, b FlowTotal) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Src, b.Src), cmp.Compare(a.Dst, b.Dst))
-	})
-	if len(totals) > maxFlowsTold {
-		totals, others = totals[:maxFlowsTold], len(totals)-maxFlowsTold
+	slices.SortFunc(totals, CompareFlows)
+	if len(totals) > MaxFlowsTold {
+		totals, others = totals[:MaxFlowsTold], len(totals)-MaxFlowsTold
 	}
 	return totals, others
+}
+
+// CompareFlows puts those with the most bytes first.
+func CompareFlows(a, b FlowTotal) int {
+	return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.From, b.From), cmp.Compare(a.To, b.To), cmp.Compare(a.Src, b.Src), cmp.Compare(a.Dst, b.Dst))
 }

@@ -1,4 +1,6 @@
-package node
+// Package targets says where the processes of a cell show their metrics: each agent and
+// gateway writes it into the directory, under a lease, and engines have it in their records.
+package targets
 
 import (
 	"cmp"
@@ -34,9 +36,9 @@ type Target struct {
 
 // Kinds of targets.
 const (
-	agentTarget   = "agent"
-	gatewayTarget = "gateway"
-	engineTarget  = "engine"
+	Agent   = "agent"
+	Gateway = "gateway"
+	Engine  = "engine"
 )
 
 // targetPrefix is where agents and gateways write down where their metrics are:
@@ -73,9 +75,9 @@ func (t *Target) check() error {
 	return nil
 }
 
-// Targets lists where processes of a cell show metrics, as its directory has them,
+// List lists where processes of a cell show metrics, as its directory has them,
 // sorted by kind and name.
-func Targets(ctx context.Context, d directory.Directory) ([]Target, error) {
+func List(ctx context.Context, d directory.Directory) ([]Target, error) {
 	written, err := d.List(ctx, targetPrefix)
 	if err != nil {
 		return nil, err
@@ -92,7 +94,7 @@ func Targets(ctx context.Context, d directory.Directory) ([]Target, error) {
 	for _, record := range written.Records {
 		if t, err := parseTarget(record); err == nil { // one that cannot be read hides no other
 			targets = append(targets, t)
-			if t.Kind == agentTarget {
+			if t.Kind == Agent {
 				hosts[t.Name] = t.Host
 			}
 		}
@@ -102,7 +104,7 @@ func Targets(ctx context.Context, d directory.Directory) ([]Target, error) {
 		if err != nil || e.URL == "" {
 			continue
 		}
-		t := Target{Kind: engineTarget, Name: e.ID, Role: e.Role, Host: hosts[e.Home], URL: strings.TrimSuffix(e.URL, "/") + "/metrics"}
+		t := Target{Kind: Engine, Name: e.ID, Role: e.Role, Host: hosts[e.Home], URL: strings.TrimSuffix(e.URL, "/") + "/metrics"}
 		if t.check() == nil {
 			targets = append(targets, t)
 		}
@@ -124,17 +126,17 @@ func (t *Target) look(here string) {
 	}
 	setting := "telemetry.prometheus_listen"
 	switch t.Kind {
-	case gatewayTarget:
+	case Gateway:
 		setting = "gateway.metrics_listen"
-	case engineTarget:
+	case Engine:
 		setting = "--listen"
 	}
 	t.Unreachable = fmt.Sprintf("its metrics are at a loopback address of %s: give its %s one that others reach", t.Host, setting)
 }
 
-// announcement keeps a target in the directory while its process runs. A process
+// Announcement keeps a target in the directory while its process runs. A process
 // does not wait for it: who cannot be scraped serves all the same.
-type announcement struct {
+type Announcement struct {
 	stop context.CancelFunc
 	done chan struct{}
 }
@@ -144,12 +146,12 @@ const (
 	announceLimit = 5 * time.Second
 )
 
-// announce writes down where the metrics of a process are; listen is the address
+// Announce writes down where the metrics of a process are; listen is the address
 // that its listener has, and reached the host by which others reach this one, "" for
 // what the machine calls itself. A scheme in t.URL is kept.
-func announce(d directory.Directory, t Target, listen, reached string, logger *slog.Logger) *announcement {
+func Announce(d directory.Directory, t Target, listen, reached string, logger *slog.Logger) *Announcement {
 	ctx, stop := context.WithCancel(context.Background())
-	a := &announcement{stop: stop, done: make(chan struct{})}
+	a := &Announcement{stop: stop, done: make(chan struct{})}
 	t.Host, _ = os.Hostname()
 	t.URL = cmp.Or(t.URL, "http") + "://" + reachable(listen, cmp.Or(reached, t.Host)) + "/metrics"
 	go func() {
@@ -172,7 +174,8 @@ func announce(d directory.Directory, t Target, listen, reached string, logger *s
 	return a
 }
 
-func (a *announcement) close() {
+// Close ends trying; what is written leaves with the directory.
+func (a *Announcement) Close() {
 	if a != nil {
 		a.stop()
 		<-a.done
@@ -208,12 +211,4 @@ func reachable(listen, machine string) string {
 		host = machine
 	}
 	return net.JoinHostPort(host, port)
-}
-
-// advertisedHost is the host of Advertise, which may have a port.
-func (o *AgentOptions) advertisedHost() string {
-	if host, _, err := net.SplitHostPort(o.Advertise); err == nil {
-		return host
-	}
-	return o.Advertise
 }

@@ -1,4 +1,4 @@
-package node
+package targets
 
 import (
 	"context"
@@ -45,7 +45,7 @@ func TestTargets(t *testing.T) {
 	put("engines/e2", directory.EngineRecord{ID: "e2", Home: "unknown", URL: "https://10.0.0.8:83"})
 	put("engines/silent", directory.EngineRecord{ID: "silent", Home: "far"})
 
-	got, err := Targets(t.Context(), d)
+	got, err := List(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +85,11 @@ func (a *away) Grant(ctx context.Context, o directory.LeaseOptions) (*directory.
 func TestAnnouncementIsTriedAgain(t *testing.T) {
 	d := openMemdir(t)
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
-	a := announce(&away{Directory: d, refusals: 1}, Target{Kind: agentTarget, Name: "a"}, "[::]:9464", "10.1.2.3", logger)
+	a := Announce(&away{Directory: d, refusals: 1}, Target{Kind: Agent, Name: "a"}, "[::]:9464", "10.1.2.3", logger)
 	var got []Target
 	until.True(t, "it is announced", func() bool {
 		var err error
-		if got, err = Targets(t.Context(), d); err != nil {
+		if got, err = List(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 		return len(got) > 0
@@ -97,7 +97,7 @@ func TestAnnouncementIsTriedAgain(t *testing.T) {
 	if len(got) != 1 || got[0].URL != "http://10.1.2.3:9464/metrics" {
 		t.Errorf("the directory has %v", got)
 	}
-	a.close()
+	a.Close()
 	if err := d.Close(context.Background()); err != nil {
 		t.Error(err)
 	}

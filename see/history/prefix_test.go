@@ -1,7 +1,6 @@
-package node
+package history
 
 import (
-	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -16,7 +15,7 @@ import (
 // name of it, and by hand-offs; in memory, and written down.
 func TestPrefixRecords(t *testing.T) {
 	dir := t.TempDir()
-	r, err := openRecords(dir, "a", slog.New(slog.DiscardHandler))
+	r, err := Open(Options{Dir: dir, Agent: "a"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,10 +27,9 @@ func TestPrefixRecords(t *testing.T) {
 	kept := &prefix.Record{Keep: true, Engine: "e", Request: request.String(), Transfer: keep, Outcome: "dropped", Tokens: 64, EndedUnixUs: 3_000_000}
 	other := &prefix.Record{Engine: "e", Request: agent.NewID().String(), Outcome: "miss", Reason: "miss"}
 	for _, p := range []*prefix.Record{found, kept, other} {
-		r.addPrefix(p)
+		r.PrefixEnded(p)
 	}
-	n := &Agent{records: r}
-	if err := r.close(t.Context()); err != nil {
+	if err := r.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]int{
@@ -39,8 +37,8 @@ func TestPrefixRecords(t *testing.T) {
 		agent.NewID().String(): 0, "": 0, "cmpl-": 0, // too little to mean one
 	} {
 		written, err := PrefixesIn(dir, text)
-		if err != nil || len(written) != want || len(n.prefixesOf(text)) != want {
-			t.Errorf("%q: %d written down, %d in memory, %v", text, len(written), len(n.prefixesOf(text)), err)
+		if err != nil || len(written) != want || len(r.PrefixesOf(text)) != want {
+			t.Errorf("%q: %d written down, %d in memory, %v", text, len(written), len(r.PrefixesOf(text)), err)
 		}
 	}
 	side := handoff.Record{Transfer: fetch, As: handoff.Destination, Engine: "e", EndedUnixUs: 2_250_000}

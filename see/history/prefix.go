@@ -1,9 +1,7 @@
-package node
+package history
 
 import (
-	"context"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -15,20 +13,8 @@ import (
 	"meridian/move/transceiver/handoff"
 )
 
-// PrefixRecord is what came of one Find or Keep in the shared cache.
-type PrefixRecord = prefix.Record
-
-// PrefixRecordPart is a part of it.
-type PrefixRecordPart = prefix.RecordPart
-
 // minPrefixText is how much of a request's name must be said.
 const minPrefixText = 8
-
-// addPrefix keeps and writes down what came of a Find or of a Keep.
-func (r *records) addPrefix(p *prefix.Record) {
-	r.lastPrefixes.add(p)
-	r.prefixes.Add(p)
-}
 
 // isOfPrefix tells whether a Find or a Keep is meant: by its request, of whose name
 // engines may make a longer one (vLLM: cmpl-ID-0), or by a hand-off of it.
@@ -42,47 +28,34 @@ func isOfPrefix(r *prefix.Record, text string) bool {
 	return slices.ContainsFunc(r.Parts, func(p prefix.RecordPart) bool { return p.Transfer.String() == text })
 }
 
-// prefixesOf are those of a request or a hand-off that the agent has in memory.
-func (n *Agent) prefixesOf(text string) (found []*prefix.Record) {
-	if n.records == nil {
-		return nil
-	}
-	kept, _, _ := n.records.lastPrefixes.since(0)
-	for _, r := range kept {
-		if isOfPrefix(r, text) {
-			found = append(found, r)
+// PrefixesOf are those of a request or a hand-off that the agent has in memory.
+func (r *Records) PrefixesOf(text string) (found []*prefix.Record) {
+	kept, _, _ := r.prefixes.Since(0, keptRecords)
+	for _, p := range kept {
+		if isOfPrefix(p, text) {
+			found = append(found, p)
 		}
 	}
 	return found
 }
 
-// prefixes finds what a request or a hand-off found and kept.
-func (b *agentRecords) prefixes(q peerquery.Question) (peerquery.Answer, error) {
+// ofPrefix finds what a request or a hand-off found and kept.
+func (b *agentBook) ofPrefix(q peerquery.Question) (peerquery.Answer, error) {
 	if q.Beginning == "" {
-		return page(q, &b.n.records.lastPrefixes, nil), nil
+		return page(q, b.Records.prefixes, nil), nil
 	}
-	records := b.n.prefixesOf(q.Beginning)
+	records := b.Records.PrefixesOf(q.Beginning)
 	if len(records) == 0 && len(q.Beginning) >= minPrefixText {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		written, err := PrefixesIn(b.dir, q.Beginning)
+		written, err := PrefixesIn(b.Records.options.Dir, q.Beginning)
 		return peerquery.Found(q, written), err
 	}
 	return peerquery.Found(q, records), nil
 }
 
-// replyPrefixes answers with those of a request or a hand-off.
-func (n *Agent) replyPrefixes(w http.ResponseWriter, r *http.Request) {
-	reply(w, n.prefixesOf(r.PathValue("id")))
-}
-
-// ExplainPrefixes asks a running agent what a request or a hand-off found and kept in the
-// shared cache.
-func ExplainPrefixes(ctx context.Context, stateDir, name, text string) ([]prefix.Record, error) {
-	var all []prefix.Record
-	err := ask(ctx, AdminSocket(stateDir, name), "/prefixes/"+url.PathEscape(text), &all)
-	return all, err
-}
+// PrefixPath is where the admin socket shows what a request or a hand-off found and kept.
+func PrefixPath(text string) string { return "/prefixes/" + url.PathEscape(text) }
 
 // PrefixesIn looks for what a request or a hand-off found and kept in what agents of a
 // state directory have written down, whether or not they run.

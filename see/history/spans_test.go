@@ -1,4 +1,4 @@
-package node
+package history
 
 import (
 	"testing"
@@ -48,15 +48,15 @@ func TestRequestSpans(t *testing.T) {
 	r := &ledger.Record{ID: "r", Began: began, Latency: ledger.Latency{QueueMs: 1, TTFTMs: 20, TTFVTMs: 50, TTOTMs: 10, TotalMs: 80}, Legs: []ledger.Leg{
 		{Kind: ledger.DecodeLeg, Span: "00000000000000aa", StartMs: 2, Ms: 70, Problem: "lost"}, {Kind: ledger.ResumeLeg},
 	}}
-	if spans := requestSpans(r); spans != nil {
+	if spans := RequestSpans(r); spans != nil {
 		t.Errorf("%d spans without a trace", len(spans))
 	}
 	r.Trace = &ledger.Trace{ID: "0af7651916cd43dd8448eb211c80319c", Span: "00000000000000bb"}
-	if spans := requestSpans(r); spans != nil {
+	if spans := RequestSpans(r); spans != nil {
 		t.Errorf("%d spans of what was not sampled", len(spans))
 	}
 	r.Trace.Sampled = true
-	spans := requestSpans(r)
+	spans := RequestSpans(r)
 	if len(spans) != 3 || spans[2].Parent != [8]byte{7: 0xbb} || spans[2].ID != [8]byte{7: 0xaa} || spans[2].Problem != "lost" ||
 		!spans[2].Start.Equal(began.Add(2*time.Millisecond)) || !spans[2].End.Equal(began.Add(72*time.Millisecond)) {
 		t.Fatalf("%+v", spans)

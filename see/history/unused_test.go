@@ -1,4 +1,4 @@
-package node
+package history
 
 import (
 	"bytes"
@@ -21,8 +21,11 @@ func TestUnusedOfferIsNoWarning(t *testing.T) {
 		{handoff.Record{}, "level=INFO msg=\"hand-off ended\""},
 	} {
 		var log bytes.Buffer
-		n := &Agent{logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-		n.handOffEnded(&c.record)
+		r, err := Open(Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.HandOffEnded(&c.record)
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, c.says) || !strings.Contains(text, "audit=true") {
 			t.Errorf("%+v: %s", c.record, text)
 		}

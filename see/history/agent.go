@@ -1,18 +1,24 @@
-package node
+package history
 
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"meridian/keep/prefix"
+	"meridian/keep/prefix/survey"
+	"meridian/keep/store"
 	"meridian/kv"
 	"meridian/move/agent"
 	"meridian/move/agent/peerquery"
 	"meridian/move/mem"
+	"meridian/move/transceiver"
 	"meridian/move/transceiver/handoff"
+	"meridian/see/ledger"
 	"meridian/see/telemetry"
 )
 
@@ -101,46 +107,63 @@ type PrefixCounts struct {
 	Found uint64 `json:"tokens_found"`
 }
 
-// agentRecords is what an agent tells others of what it remembers.
-type agentRecords struct {
-	n       *Agent
-	dir     string
-	build   telemetry.Build
+// BookOptions says what an agent tells others of.
+type BookOptions struct {
+	Agent       *agent.Agent
+	Transceiver *transceiver.Transceiver
+	// Store and Prefixes are its parts in the object cache and the shared cache; nil: none.
+	Store    *store.Store
+	Prefixes *prefix.Cache
+	// Survey tells of prefixes that are kept.
+	Survey *survey.Survey
+	// Engines counts those that have come in at its door, and those of them that serve; nil
+	// where there is no door.
+	Engines func() (all, serving int)
+	Build   telemetry.Build
+}
+
+// agentBook is what an agent tells others of what it remembers.
+type agentBook struct {
+	*Records
+	BookOptions
 	started time.Time
 
 	mu sync.Mutex // held while files are read: one question at a time makes the disk work
 }
 
+// Book tells others of the records.
+func (r *Records) Book(o BookOptions) peerquery.Source {
+	return &agentBook{Records: r, BookOptions: o, started: time.Now()}
+}
+
 // Answer finds what a question is about.
-func (b *agentRecords) Answer(ctx context.Context, q peerquery.Question) (peerquery.Answer, error) {
+func (b *agentBook) Answer(ctx context.Context, q peerquery.Question) (peerquery.Answer, error) {
 	switch q.Kind {
 	case peerquery.About:
-		p := peerquery.NewPage(q, 0, 1)
-		p.Add(b.about())
-		return p.Answer(), nil
+		return peerquery.Found(q, []About{b.about()}), nil
 	case peerquery.Transfers:
 		if id, err := kv.ParseID(q.Beginning); err == nil {
 			return b.transfer(q, id)
 		}
-		return page(q, &b.n.records.lastTransfers, func(r *agent.Record) bool { return strings.HasPrefix(r.ID.String(), q.Beginning) }), nil
+		return page(q, b.transfers, func(r *agent.Record) bool { return strings.HasPrefix(r.ID.String(), q.Beginning) }), nil
 	case peerquery.HandOffs:
 		if id, err := kv.ParseID(q.Beginning); err == nil {
 			return b.handOff(q, id)
 		}
-		return page(q, &b.n.records.lastHandOffs, func(r *handoff.Record) bool { return strings.HasPrefix(r.Transfer.String(), q.Beginning) }), nil
+		return page(q, b.handOffs, func(r *handoff.Record) bool { return strings.HasPrefix(r.Transfer.String(), q.Beginning) }), nil
 	case peerquery.Requests: // are a gateway's
 		return peerquery.Answer{}, nil
 	case peerquery.Prefixes:
-		return b.prefixes(q)
+		return b.ofPrefix(q)
 	case peerquery.Keepers, peerquery.Uses, peerquery.Objects:
-		return b.n.Survey.Answer(ctx, q)
+		return b.Survey.Answer(ctx, q)
 	}
-	return peerquery.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.build.Version, q.Kind)
+	return peerquery.Answer{}, fmt.Errorf("this agent, of version %s, knows nothing of kind %d", b.Build.Version, q.Kind)
 }
 
 // page answers with those that are wanted of what is kept.
-func page[T any](q peerquery.Question, from *ring[T], wanted func(*T) bool) peerquery.Answer {
-	records, first, end := from.since(q.After)
+func page[T any](q peerquery.Question, from *ledger.Log[T], wanted func(*T) bool) peerquery.Answer {
+	records, first, end := from.Since(q.After, math.MaxInt32)
 	p := peerquery.NewPage(q, first, end)
 	for _, r := range records {
 		if q.Beginning != "" && !wanted(r) {
@@ -153,12 +176,12 @@ func page[T any](q peerquery.Question, from *ring[T], wanted func(*T) bool) peer
 }
 
 // transfer finds the transfer of an id, and the transfers of the hand-off of that id.
-func (b *agentRecords) transfer(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
+func (b *agentBook) transfer(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
 	var records []agent.Record
-	if r, err := b.n.Explain(id); err == nil {
+	if r, err := b.Agent.Explain(id); err == nil {
 		records = append(records, r)
 	}
-	kept, _, _ := b.n.records.lastTransfers.since(0)
+	kept, _, _ := b.transfers.Since(0, keptRecords)
 	for _, r := range kept {
 		if r.PartOf == id {
 			records = append(records, *r)
@@ -167,7 +190,7 @@ func (b *agentRecords) transfer(q peerquery.Question, id kv.ID) (peerquery.Answe
 	if len(records) == 0 {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		written, err := TransferIn(b.dir, id)
+		written, err := TransferIn(b.options.Dir, id)
 		if err != nil {
 			return peerquery.Answer{}, err
 		}
@@ -179,12 +202,12 @@ func (b *agentRecords) transfer(q peerquery.Question, id kv.ID) (peerquery.Answe
 }
 
 // handOff finds the sides of a hand-off that this agent knows.
-func (b *agentRecords) handOff(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
-	records, err := b.n.Transceiver.Explain(id)
+func (b *agentBook) handOff(q peerquery.Question, id kv.ID) (peerquery.Answer, error) {
+	records, err := b.Transceiver.Explain(id)
 	if err != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if records, err = HandOffsIn(b.dir, id); err != nil {
+		if records, err = HandOffsIn(b.options.Dir, id); err != nil {
 			return peerquery.Answer{}, err
 		}
 	}
@@ -197,43 +220,42 @@ func (b *agentRecords) handOff(q peerquery.Question, id kv.ID) (peerquery.Answer
 // maxFlowsAsked is how much of a matrix fits an answer.
 const maxFlowsAsked = 1024
 
-func (b *agentRecords) about() About {
-	m, h := b.n.Metrics(), b.n.Transceiver.Metrics()
+func (b *agentBook) about() About {
+	m, h := b.Agent.Metrics(), b.Transceiver.Metrics()
 	a := About{
-		Kind: AgentMember, Version: b.build.Version, Commit: b.build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond),
+		Kind: AgentMember, Version: b.Build.Version, Commit: b.Build.Commit, UpMs: float64(time.Since(b.started)) / float64(time.Millisecond),
 		Transfers: TransferCounts{Posted: m.Posted, Done: m.Done, Failed: m.Failed, BytesRead: m.BytesRead, BytesWritten: m.BytesWritten, ChecksumFailures: m.Audit.ChecksumFailures},
 		HandOffs:  HandOffCounts{Offered: h.Offered, Ready: h.Ready, Failed: h.Failed, Bytes: h.BytesReady, Offers: h.Offers, Accepts: h.Accepts},
 		Memory:    b.memory(),
 	}
-	if b.n.Door != nil {
-		d := b.n.Door.Metrics()
-		a.Engines, a.Serving = d.Engines, d.Serving
+	if b.Engines != nil {
+		a.Engines, a.Serving = b.Engines()
 	}
-	if b.n.Store != nil {
-		if kept, is := b.n.Store.Kept(); is {
+	if b.Store != nil {
+		if kept, is := b.Store.Kept(); is {
 			a.Objects = &ObjectCounts{
 				Used: kept.HeapUsed, Total: kept.HeapTotal, Ready: kept.Ready, Hits: kept.Hits, Misses: kept.Misses, Evictions: kept.Evictions,
-				Master: b.n.Store.Metrics().Master,
+				Master: b.Store.Metrics().Master,
 			}
-			_, tiers := b.n.Store.Cold()
+			_, tiers := b.Store.Cold()
 			for _, t := range tiers {
 				a.Objects.Tiers = append(a.Objects.Tiers, TierCounts{Name: t.Name, Down: t.Down, Used: t.Bytes, Total: t.Limit, Objects: t.Objects, Hits: t.Hits, Misses: t.Misses})
 			}
 		}
 	}
-	if b.n.Prefixes != nil {
-		m := b.n.Prefixes.Metrics()
+	if b.Prefixes != nil {
+		m := b.Prefixes.Metrics()
 		a.Prefixes = &PrefixCounts{Asked: m.TokensAsked, Found: m.TokensFound}
 	}
-	a.Flows, a.MoreFlows = b.n.records.flows.largest()
+	a.Flows, a.MoreFlows = b.flows.largest()
 	return a
 }
 
 // memory is what is registered, by kind. What the agent itself keeps objects in is
 // told as such.
-func (b *agentRecords) memory() []MemoryTotal {
+func (b *agentBook) memory() []MemoryTotal {
 	totals := make(map[mem.Kind]uint64)
-	for _, r := range b.n.Regions() {
+	for _, r := range b.Agent.Regions() {
 		if r.Info != "store" && r.Info != "store buffer" { // as the object cache calls its own
 			totals[r.Kind] += r.Length
 		}

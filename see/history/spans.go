@@ -1,4 +1,4 @@
-package node
+package history
 
 import (
 	"encoding/hex"
@@ -24,8 +24,8 @@ import (
 //	        ├─ meridian.handoff.data …   its stages
 //	        └─ meridian.flow             what moved between two ranks
 
-// requestSpans tells of a request and of its legs; none where it is not sampled.
-func requestSpans(r *ledger.Record) []telemetry.Span {
+// RequestSpans tells of a request and of its legs; none where it is not sampled.
+func RequestSpans(r *ledger.Record) []telemetry.Span {
 	if r.Trace == nil || !r.Trace.Sampled || r.Trace.Span == "" {
 		return nil
 	}
@@ -179,10 +179,6 @@ func (t *askedLegs) add(leg trust.Leg) {
 	}
 	t.legs[key] = leg
 }
-
-// TraceLeg has a hand-off of an engine in this process told to the collector of traces,
-// as the door does for the legs that engines bring.
-func (n *Agent) TraceLeg(leg trust.Leg) { n.asked.add(leg) }
 
 // take is the leg of a hand-off that has ended.
 func (t *askedLegs) take(r *handoff.Record) (trust.Leg, bool) {
