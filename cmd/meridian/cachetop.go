@@ -98,7 +98,7 @@ func (c *cacheTopCommand) figures(ctx context.Context, n *node.Agent) (*cacheFig
 	defer cancel()
 	f := &cacheFigures{}
 	if c.By == "" || c.By == "tier" {
-		status, err := node.CacheStatusOf(ctx, n.Store)
+		status, err := n.Store.Status(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -128,7 +128,7 @@ func (c *cacheTopCommand) figures(ctx context.Context, n *node.Agent) (*cacheFig
 	return f, nil
 }
 
-func tierRows(status *node.CacheStatus) []tierRow {
+func tierRows(status *store.Status) []tierRow {
 	rows := []tierRow{}
 	for _, o := range status.Owners {
 		rows = append(rows, tierRow{Owner: o.Name, Tier: store.Memory, Objects: o.Ready, Bytes: o.HeapUsed, Limit: o.HeapTotal, Hits: o.Hits, Misses: o.Misses, Problem: o.Problem})

@@ -8,7 +8,6 @@ import (
 	"text/tabwriter"
 
 	"meridian/keep/store"
-	"meridian/run/node"
 )
 
 // objectStory is what there is to tell of an object.
@@ -67,7 +66,7 @@ func tellObject(ctx context.Context, s *store.Store, key, tenant string) (object
 
 // miss says what is known about why an object is not there.
 func (o *objectStory) miss(ctx context.Context, s *store.Store) error {
-	status, err := node.CacheStatusOf(ctx, s)
+	status, err := s.Status(ctx)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"meridian/keep/store"
 	"meridian/member/directory/etcd/embedded"
 	"meridian/run/cell"
-	"meridian/run/node"
 	"meridian/see/history"
 )
 
@@ -62,8 +62,8 @@ const minEvery = 100 * time.Millisecond
 // belongs to it.
 type cellStatus struct {
 	*cell.Status
-	Others []member          `json:"others,omitempty"`
-	Cache  *node.CacheStatus `json:"cache,omitempty"`
+	Others []member      `json:"others,omitempty"`
+	Cache  *store.Status `json:"cache,omitempty"`
 	// Problem is why the directory could not be asked for the others.
 	Problem string `json:"problem,omitempty"`
 }
@@ -202,7 +202,7 @@ const cacheTimeout = 2 * time.Second
 
 // cacheOf is the object cache as one of this user's agents sees it; nil where none has a
 // part in it.
-func cacheOf(dir string) *node.CacheStatus {
+func cacheOf(dir string) *store.Status {
 	ctx, cancel := context.WithTimeout(context.Background(), cacheTimeout)
 	defer cancel()
 	names, err := history.Agents(dir)
@@ -210,7 +210,7 @@ func cacheOf(dir string) *node.CacheStatus {
 		return nil
 	}
 	for _, name := range names {
-		if status, err := history.Get[*node.CacheStatus](ctx, history.AdminSocket(dir, name), "/cache"); err == nil {
+		if status, err := history.Get[*store.Status](ctx, history.AdminSocket(dir, name), "/cache"); err == nil {
 			return status
 		}
 	}

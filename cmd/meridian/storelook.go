@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"meridian/keep/store"
-	"meridian/run/node"
 )
 
 type storeLsCommand struct {
@@ -115,7 +114,7 @@ func (c *storeStatCommand) Help() string {
 }
 
 // ownerState is in words whether an owner answers.
-func ownerState(o node.OwnerStatus) string {
+func ownerState(o store.OwnerStatus) string {
 	switch {
 	case o.Problem != "":
 		return "unreachable: " + oneLine(o.Problem)
@@ -147,9 +146,9 @@ func (c *storeStatCommand) Run(std *stdio, all *commands) error {
 const statPause = 100 * time.Millisecond
 
 // owners is how each stands, once as many serve as are waited for.
-func (c *storeStatCommand) owners(ctx context.Context, s *store.Store) (*node.CacheStatus, error) {
+func (c *storeStatCommand) owners(ctx context.Context, s *store.Store) (*store.Status, error) {
 	for {
-		status, err := node.CacheStatusOf(ctx, s)
+		status, err := s.Status(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -167,7 +166,7 @@ func (c *storeStatCommand) owners(ctx context.Context, s *store.Store) (*node.Ca
 	}
 }
 
-func cacheTable(std *stdio, status *node.CacheStatus) error {
+func cacheTable(std *stdio, status *store.Status) error {
 	if status.Master == "" {
 		fmt.Fprint(std.out, "no master\n\n")
 	} else {
@@ -186,7 +185,7 @@ func cacheTable(std *stdio, status *node.CacheStatus) error {
 }
 
 // tierTable shows what owners have below their memory, if one has something.
-func tierTable(std *stdio, status *node.CacheStatus) error {
+func tierTable(std *stdio, status *store.Status) error {
 	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
 	headed := false
 	for _, o := range status.Owners {

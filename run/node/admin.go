@@ -75,3 +75,22 @@ func (d *admin) close(ctx context.Context) error {
 	<-d.served
 	return err
 }
+
+// cacheTimeout is how long owners may take to tell how they stand, less than who asks
+// waits: one that hangs is told of, not waited for.
+const cacheTimeout = time.Second
+
+func (n *Agent) replyCache(w http.ResponseWriter, r *http.Request) {
+	if n.Store == nil {
+		http.Error(w, "this agent has no part in the object cache", http.StatusNotFound)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), cacheTimeout)
+	defer cancel()
+	c, err := n.Store.Status(ctx)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	reply(w, c)
+}

@@ -1,12 +1,10 @@
 package node
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -68,9 +66,7 @@ type Gateway struct {
 	directory directory.Directory
 	records   *ledger.Ledger
 	telemetry *telemetry.Telemetry
-	keyFile   string
-	adminFile string   // of keys of the admin listener
-	keys      []string // that did not come from the file
+	keyFiles  gateway.KeyFiles
 	logger    *slog.Logger
 	announced *targets.Announcement
 	page      *dash.Page
@@ -94,9 +90,8 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
-	g.keyFile, g.keys, g.logger = o.APIKeyFile, slices.Clone(o.APIKeys), o.Logger
-	g.adminFile = o.AdminKeyFile
-	if err := o.secrets(); err != nil {
+	g.keyFiles, g.logger = gateway.KeyFiles{API: o.APIKeyFile, Admin: o.AdminKeyFile, Given: slices.Clone(o.APIKeys), Logger: o.Logger}, o.Logger
+	if err := o.secrets(g.keyFiles); err != nil {
 		return err
 	}
 	var err error
@@ -158,7 +153,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 }
 
 // secrets reads the cell's key, the certificate and the API keys.
-func (o *GatewayOptions) secrets() error {
+func (o *GatewayOptions) secrets(files gateway.KeyFiles) error {
 	key, err := trust.OpenCellKey(o.StateDir)
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -170,55 +165,12 @@ func (o *GatewayOptions) secrets() error {
 			return err
 		}
 	}
-	if o.AdminKeyFile != "" {
-		if o.AdminKeys, err = withKeysOf(o.AdminKeyFile, nil, o.Logger); err != nil {
-			return err
-		}
-	}
-	if o.APIKeyFile == "" {
-		return nil
-	}
-	o.APIKeys, err = withKeysOf(o.APIKeyFile, o.APIKeys, o.Logger)
-	return err
-}
-
-// withKeysOf adds the API keys in a file, one a line, to those that are given.
-func withKeysOf(file string, given []string, logger *slog.Logger) ([]string, error) {
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("node: API keys: %w", err)
-	}
-	if info, err := os.Stat(file); err == nil && info.Mode()&fs.FileMode(0o077) != 0 {
-		logger.Warn("others can read the file of API keys", "file", file, "mode", info.Mode().Perm().String())
-	}
-	keys := slices.Clone(given)
-	for line := range bytes.Lines(data) {
-		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
-			keys = append(keys, string(line))
-		}
-	}
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("node: there is no API key in %s; put one on each line, or do without the file", file)
-	}
-	return keys, nil
+	return files.Read(&o.Options)
 }
 
 // Reload reads the files of keys again; where one cannot be used, the keys in
 // force stay. Certificates are read again as they change, without being told.
-func (g *Gateway) Reload() error {
-	return errors.Join(reloadKeys(g.keyFile, g.keys, g.logger, g.SetAPIKeys), reloadKeys(g.adminFile, nil, g.logger, g.SetAdminKeys))
-}
-
-func reloadKeys(file string, given []string, logger *slog.Logger, set func([]string) error) error {
-	if file == "" {
-		return nil
-	}
-	keys, err := withKeysOf(file, given, logger)
-	if err != nil {
-		return err
-	}
-	return set(keys)
-}
+func (g *Gateway) Reload() error { return g.keyFiles.Reload(g.Gateway) }
 
 // IsWatched tells whether the cell is looked at for the page.
 func (g *Gateway) IsWatched() bool { return g.page.Looks() }

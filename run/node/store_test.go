@@ -101,7 +101,7 @@ func storeIsPinned(t *testing.T, refused bool) {
 func TestStoreShowsItsNumbers(t *testing.T) {
 	state := t.TempDir()
 	n := open(t, AgentOptions{Name: "a", StateDir: state})
-	if _, err := history.Get[*CacheStatus](t.Context(), history.AdminSocket(state, "a"), "/cache"); !errors.Is(err, history.ErrNoRecord) {
+	if _, err := history.Get[*store.Status](t.Context(), history.AdminSocket(state, "a"), "/cache"); !errors.Is(err, history.ErrNoRecord) {
 		t.Errorf("an agent without a part in the cache tells of it: %v", err)
 	}
 	directory, err := memdir.New(memdir.Options{}).Open(memdir.ClientOptions{})
@@ -116,7 +116,7 @@ func TestStoreShowsItsNumbers(t *testing.T) {
 	if err := n.Store.Put(t.Context(), "key", []byte("value"), store.PutOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	status, err := history.Get[*CacheStatus](t.Context(), history.AdminSocket(state, "a"), "/cache")
+	status, err := history.Get[*store.Status](t.Context(), history.AdminSocket(state, "a"), "/cache")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,20 +136,31 @@ func (w *Owner) offer(now kv.Instant, class int) bool {
 
 // Stats are counters and gauges of an owner.
 type Stats struct {
-	HeapUsed, HeapTotal           uint64
-	Ready, Writing                uint64
-	Copies                        uint64 // objects that leave first
-	Waiting                       uint64 // announcements in the ring
-	Hits, Misses                  uint64
-	Evictions, Reclaims, Timeouts uint64
+	HeapUsed  uint64 `json:"heap_used"`
+	HeapTotal uint64 `json:"heap_total"`
+	Ready     uint64 `json:"ready"`
+	Writing   uint64 `json:"writing"`
+	Waiting   uint64 `json:"ring_depth"` // announcements in the ring
+	Hits      uint64 `json:"hits"`
+	Misses    uint64 `json:"misses"`
+	Evictions uint64 `json:"evictions"`
+	Reclaims  uint64 `json:"reclaims"`
+	Timeouts  uint64 `json:"timeouts"`
+	Refused   uint64 `json:"refused"`
+
+	OutOfMemory uint64 `json:"out_of_memory"`
+	Overloaded  uint64 `json:"overloaded"`   // requests that were turned away, to come again
+	CASFailures uint64 `json:"cas_failures"` // words of the arena that a producer was faster at
+	Torn        uint64 `json:"torn"`         // objects whose bytes were found to be broken as they were read
+	BytesIn     uint64 `json:"bytes_in"`
+	BytesOut    uint64 `json:"bytes_out"`
+
+	Copies uint64 `json:"-"` // objects that leave first
 	// Of the evictions, those of a tenant above its fair share, above its quota, and those of
 	// copies.
-	EvictedByShare, EvictedByQuota, EvictedCopies uint64
-	Refused, OutOfMemory                          uint64
-	BytesIn, BytesOut                             uint64
-	Overloaded                                    uint64 // requests that were turned away, to come again
-	CASFailures                                   uint64 // words of the arena that a producer was faster at
-	Torn                                          uint64 // objects whose bytes were found to be broken as they were read
+	EvictedByShare uint64 `json:"-"`
+	EvictedByQuota uint64 `json:"-"`
+	EvictedCopies  uint64 `json:"-"`
 }
 
 // Stats is how the owner stands.

@@ -28,15 +28,23 @@ const maxTiers = 8
 
 // Tier is how one stands, as an operator sees it.
 type Tier struct {
-	Name                         string
-	Objects, Bytes, Limit        uint64
-	Waiting                      uint64 // bytes that are to be written
-	Puts, PutsDropped            uint64
-	PutsFailed                   uint64
-	Hits, Misses                 uint64
-	Slow, Failed, Broken         uint64
-	Reclaimed, Requests, Exceeds uint64 // segments; requests to a server, and those over its budget
-	Down                         bool
+	Name        string `json:"name"`
+	Down        bool   `json:"down"`
+	Objects     uint64 `json:"objects"`
+	Bytes       uint64 `json:"bytes"`
+	Limit       uint64 `json:"limit"`
+	Waiting     uint64 `json:"waiting"` // bytes that are to be written
+	Puts        uint64 `json:"puts"`
+	PutsDropped uint64 `json:"puts_dropped"`
+	PutsFailed  uint64 `json:"puts_failed"`
+	Hits        uint64 `json:"hits"`
+	Misses      uint64 `json:"misses"`
+	Slow        uint64 `json:"slow"`
+	Failed      uint64 `json:"failed"`
+	Broken      uint64 `json:"broken"`
+	Reclaimed   uint64 `json:"reclaimed"` // segments
+	Requests    uint64 `json:"requests"`  // to a server, and those over its budget
+	Exceeds     uint64 `json:"over_budget"`
 }
 
 func (*Tiers) kind() uint8 { return 32 }
