@@ -33,7 +33,7 @@ from meridian.vllm.scheduler import ConnectorScheduler
 from meridian.vllm.settings import Role, Settings
 from meridian.vllm.stats import Metrics, Stats
 from meridian.vllm.think_markers import ends_of
-from meridian.vllm.weight_changes import follow, is_empty
+from meridian.vllm.weight_changes import follow_vllm, is_empty
 from meridian.vllm.worker import ConnectorWorker
 
 try:
@@ -138,9 +138,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             control=Control(settings.url, self._role, self._model.name),
             on_event=scheduler.happened,
         )
-        from vllm.v1.engine.core import EngineCore
-
-        if not follow(EngineCore):
+        if not follow_vllm():
             _log.warning(
                 "this vLLM does not tell when its weights change: after any change reset its prefix cache "
                 "with the connector's, or KV of other weights is handed off and found"

@@ -139,6 +139,15 @@ def follow(engine: type[Any]) -> bool:
     return True
 
 
+def follow_vllm() -> bool:
+    """Have connectors hear of the weights of this process's vLLM; False: they will not."""
+    try:
+        from vllm.v1.engine.core import EngineCore
+    except ImportError:  # a release that has it elsewhere
+        return False
+    return follow(EngineCore)
+
+
 def is_empty(pool: Any) -> bool:
     """Say whether vLLM's blocks hold nothing: none is in use, but for its null block, and none is found."""
     used = pool.num_gpu_blocks - pool.get_num_free_blocks()
