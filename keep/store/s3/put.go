@@ -204,6 +204,7 @@ func (b *Bucket) putSegment(batch []*item) {
 		}
 	}
 	if err == nil {
+		s.put = b.now()
 		b.add(s)
 	}
 	if len(b.waiting) == 0 {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/minio/minio-go/v7"
+
+	"meridian/kv"
 )
 
 // keepLooking looks for what others have put and removed, every now and then.
@@ -48,7 +50,7 @@ func (b *Bucket) refresh(ctx context.Context) {
 		}
 	}
 	for id, s := range b.segments {
-		if !indexed[id] && !b.young(id) { // one that was just put may not be listed yet
+		if !indexed[id] && (s.put == 0 || b.now()-s.put > b.grace) { // one that was put meanwhile is not listed yet
 			b.remove(s)
 		}
 	}
@@ -79,11 +81,6 @@ func (b *Bucket) refresh(ctx context.Context) {
 // loadTogether is how many indexes are asked for at a time.
 const loadTogether = 8
 
-// young reports whether a segment was made so lately that its index may be on its way.
-func (b *Bucket) young(id string) bool {
-	return age(id) < max(10*time.Minute, 2*b.options.UploadTimeout)
-}
-
 // age is how long ago a segment was made, by its id; one that does not say is new.
 func age(id string) time.Duration {
 	made, err := strconv.ParseInt(id[:12], 16, 64)
@@ -93,17 +90,29 @@ func age(id string) time.Duration {
 	return time.Since(time.UnixMilli(made))
 }
 
-// sweep removes old segments that have no index: their writers did not come to it.
+// sweep removes segments that have had no index for long: their writers did not come to it.
+// How long that is, this process's own clock says: a writer's may be wrong.
 func (b *Bucket) sweep(ctx context.Context, indexed map[string]bool) {
 	all, err := b.list(ctx, "segments")
 	if err != nil {
 		return
 	}
+	now, unindexed := b.now(), make(map[string]kv.Instant)
 	for id := range all {
-		if !indexed[id] && !b.young(id) {
+		if indexed[id] {
+			continue
+		}
+		since, known := b.unindexed[id]
+		if !known {
+			since = now
+		}
+		if known && now-since > b.grace {
 			b.discard(ctx, id)
+		} else {
+			unindexed[id] = since
 		}
 	}
+	b.unindexed = unindexed
 }
 
 // list is the IDs of a kind that are in the bucket.

@@ -9,7 +9,7 @@
 // needed, whichever agent made them. The index is in memory; it is made from the indexes in the
 // bucket, when it is opened and again every now and then, for what others have put or
 // removed. A segment without an index is one that its writer did not live to finish: it
-// is removed when it is old.
+// is removed when it has been seen so for long.
 //
 // Every request has a deadline, and is paid for out of a budget of requests and bytes. A
 // server that fails or is slow is left alone for a while: that is a miss, and counted.
@@ -92,6 +92,7 @@ func (o Options) withDefaults() (Options, error) {
 // segment is one that is in the bucket.
 type segment struct {
 	id      string
+	put     kv.Instant // when this process has put it; 0: another has
 	bytes   uint64
 	entries []entry
 }
@@ -112,6 +113,10 @@ type Bucket struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	wake   chan struct{} // something is to be put, or the bucket is closing
+	// grace is how long an index may be on its way; unindexed, since when segments are seen
+	// that have none (of refresh alone).
+	grace     kv.Instant
+	unindexed map[string]kv.Instant
 
 	mu       sync.Mutex    // protects the rest
 	quiet    chan struct{} // closed when nothing waits and nothing is put; nil: so it is
@@ -142,6 +147,7 @@ func Open(ctx context.Context, o Options) (*Bucket, error) {
 		options: o, start: time.Now(), wake: make(chan struct{}, 1), index: make(map[uint64]place), segments: make(map[string]*segment),
 		pending: make(map[uint64]*item), requests: admission.NewBudget(o.RequestsPerSecond), traffic: admission.NewBudget(o.BytesPerSecond),
 	}
+	b.grace = kv.Instant(max(10*time.Minute, 2*o.UploadTimeout) / time.Microsecond)
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	transport, err := minio.DefaultTransport(o.Secure)
 	if err != nil {

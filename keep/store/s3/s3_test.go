@@ -7,6 +7,8 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"path"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -299,8 +301,8 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// A segment whose writer died before its index is removed when it is old, and what
-// others keep in the bucket is left alone.
+// A segment whose writer died before its index is removed when it has been seen so for long,
+// whatever its writer's clock said, and what others keep in the bucket is left alone.
 func TestSweep(t *testing.T) {
 	s := newServer(t)
 	put := func(name string) {
@@ -308,17 +310,57 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	put("a/cell/segments/000000000001-0123456789abcdef")
-	put("a/cell/segments/" + newID())
+	const early, late = "a/cell/segments/000000000001-0123456789abcdef", "a/cell/segments/ffffffffffff-0123456789abcdef"
+	put(early)
+	put(late)
 	put("a/cell/segments/notes")
 	put("a/cell/indexes/000000000002-0123456789abcdef") // not an index
 	b := open(t, s.options())
 	defer shut(t, b)
-	if names := strings.Join(s.names(t), " "); strings.Contains(names, "000000000001") || strings.Count(names, "/segments/") != 2 {
-		t.Errorf("in the bucket: %s", names)
+	b.refresh(t.Context())
+	if names := s.names(t); !slices.Contains(names, early) || !slices.Contains(names, late) {
+		t.Errorf("its index may be on its way, and it is gone: %v", names)
 	}
-	if stats := b.Stats(); stats.Broken != 1 || stats.Objects != 0 {
+	b.grace = 0
+	put("a/cell/segments/" + newID())
+	b.refresh(t.Context())
+	if names := s.names(t); slices.Contains(names, early) || slices.Contains(names, late) || strings.Count(strings.Join(names, " "), "/segments/") != 2 {
+		t.Errorf("in the bucket: %v", names)
+	}
+	if stats := b.Stats(); stats.Broken == 0 || stats.Objects != 0 {
 		t.Errorf("stats: %+v", stats)
+	}
+}
+
+// What another owner has removed is not looked for, even if its writer's clock was ahead.
+func TestNoGhostsOfClocks(t *testing.T) {
+	s := newServer(t)
+	one := open(t, s.options())
+	defer shut(t, one)
+	if err := errors.Join(one.Put(tiertest.Object(1, 1000)), one.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	client, ahead := s.client(t), "ffffffffffff-0123456789abcdef"
+	for _, name := range s.names(t) { // as if it was made by a clock that is ahead
+		to := minio.CopyDestOptions{Bucket: s.bucket, Object: path.Join(path.Dir(name), ahead)}
+		if _, err := client.CopyObject(t.Context(), to, minio.CopySrcOptions{Bucket: s.bucket, Object: name}); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.RemoveObject(t.Context(), s.bucket, name, minio.RemoveObjectOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := open(t, s.options())
+	defer shut(t, other)
+	if n := other.Stats().Objects; n != 1 {
+		t.Fatalf("%d objects in %v", n, s.names(t))
+	}
+	if err := client.RemoveObject(t.Context(), s.bucket, other.indexName(ahead), minio.RemoveObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	other.refresh(t.Context())
+	if n := other.Stats().Objects; n != 0 {
+		t.Errorf("%d objects that are gone", n)
 	}
 }
 
