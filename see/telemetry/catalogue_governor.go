@@ -57,7 +57,7 @@ var governorMetrics = []Metric{
 	{
 		Name: "meridian_block_manager_used_bytes", Type: Gauge, Unit: "bytes",
 		Help:   "KV memory in use, all tiers, of governed engines that tell of their blocks and have said what one takes.",
-		Action: "Above 90 % of meridian_block_manager_capacity_bytes for 10 minutes: evictions are next.",
+		Action: "Above 90 % of meridian_block_manager_capacity_bytes while meridian_governor_preempted_total grows: memory is short. Full alone is what reused prefixes make it.",
 		Room:   "serve/governing",
 	},
 	{
