@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"embed"
-	"encoding/json"
 	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -104,12 +101,6 @@ func (p contender) measure(ctx context.Context, o Options) (rows []Row, err erro
 	return rows, nil
 }
 
-// pair is the two processes of a contender.
-type pair struct {
-	directory   string // of the scripts
-	post, serve *bench.Process
-}
-
 // The sides by the numbers that the drivers know.
 const (
 	postingSide = 1
@@ -121,95 +112,54 @@ const (
 const patience = 3 * time.Minute
 
 func openPair(ctx context.Context, p contender, o Options) (_ *pair, err error) {
-	both := &pair{}
+	processes, err := bench.OpenPair(p.name, drivers, o.Python, p.driver, p.environment)
+	both := &pair{processes}
 	defer func() {
 		if err != nil {
 			err = errors.Join(both.close(), err)
 		}
 	}()
-	if both.directory, err = bench.WriteDrivers(drivers); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	command := []string{o.Python, filepath.Join(both.directory, p.driver)}
-	for _, side := range []struct {
-		title string
-		at    **bench.Process
-	}{{"posting", &both.post}, {"serving", &both.serve}} {
-		if *side.at, err = bench.StartProcess(p.name+"'s "+side.title+" side", command, p.environment); err != nil {
-			return nil, err
-		}
-	}
-	return both, both.introduce(ctx, o)
-}
-
-// introduce opens both sides and tells each of the other.
-func (p *pair) introduce(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	open := map[string]any{"do": "open", "device": o.device(), "bytes": min(peerTotal, o.Total.Bytes), "side": postingSide}
-	if err := p.post.Send(open); err != nil {
-		return err
+	open := func(side int) map[string]any {
+		return map[string]any{"do": "open", "device": o.device(), "bytes": min(peerTotal, o.Total.Bytes), "side": side}
 	}
-	open["side"] = servingSide
-	if err := p.serve.Send(open); err != nil {
-		return err
-	}
-	var near, far struct {
-		Self json.RawMessage `json:"self"`
-	}
-	if err := errors.Join(p.post.Receive(ctx, &near), p.serve.Receive(ctx, &far)); err != nil {
-		return err
-	}
-	if err := p.serve.Ask(ctx, map[string]any{"do": "meet", "other": near.Self}, nil); err != nil {
-		return err
-	}
-	return p.post.Ask(ctx, map[string]any{"do": "meet", "other": far.Self}, nil)
+	_, err = both.Introduce(ctx, open(postingSide), open(servingSide))
+	return both, err
 }
+
+// pair is the two processes of a contender.
+type pair struct{ *bench.Pair }
 
 // device is what torch calls the memory of the side: tests have no GPU.
 func (o Options) device() string { return cmp.Or(o.torchDevice, "cuda") }
-
-func (p *pair) both(ctx context.Context, request any) error {
-	if err := p.serve.Ask(ctx, request, nil); err != nil {
-		return err
-	}
-	return p.post.Ask(ctx, request, nil)
-}
 
 func (p *pair) figure(ctx context.Context, c Case, o Options, tell func(round int)) (bench.Figure, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	load := map[string]any{"op": c.Op, "local": c.Local, "remote": c.Remote, "block": c.block, "total": c.total}
-	if err := p.both(ctx, map[string]any{"do": "load", "case": load}); err != nil {
+	if err := p.Both(ctx, map[string]any{"do": "load", "case": load}); err != nil {
 		return bench.Figure{}, err
 	}
 	var scores []float64
 	for round := range o.Rounds + 1 { // the first one is the warm-up
 		tell(round)
-		var took struct {
-			Seconds float64 `json:"seconds"`
-		}
-		if err := p.post.Ask(ctx, map[string]any{"do": "round"}, &took); err != nil {
+		seconds, err := p.Round(ctx)
+		if err != nil {
 			return bench.Figure{}, err
 		}
 		if round > 0 {
-			scores = append(scores, float64(c.total)/took.Seconds/1e9)
+			scores = append(scores, float64(c.total)/seconds/1e9)
 		}
 	}
-	return bench.NewFigure(scores), p.both(ctx, map[string]any{"do": "check"})
+	return bench.NewFigure(scores), p.Both(ctx, map[string]any{"do": "check"})
 }
 
 func (p *pair) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	var errs []error
-	for _, side := range []*bench.Process{p.post, p.serve} {
-		if side != nil {
-			errs = append(errs, side.Stop(ctx))
-		}
-	}
-	if p.directory != "" {
-		errs = append(errs, os.RemoveAll(p.directory))
-	}
-	return errors.Join(errs...)
+	return p.Close(ctx)
 }

@@ -252,15 +252,15 @@ func (p *pythonPeer) sprint(ctx context.Context, count int, pinned bool) (got la
 	if err := p.place(pinned); err != nil {
 		return got, err
 	}
-	if err := p.serve.Send(map[string]any{"do": "reply", "count": 2 * count}); err != nil {
+	if err := p.Serve.Send(map[string]any{"do": "reply", "count": 2 * count}); err != nil {
 		return got, err
 	}
-	stop := watchCores(p.post.PID(), p.serve.PID())
+	stop := watchCores(p.Post.PID(), p.Serve.PID())
 	var took struct{ Done, Echo []time.Duration }
-	if err := p.post.Ask(ctx, map[string]any{"do": "latency", "bytes": smallBytes, "count": count}, &took); err != nil {
+	if err := p.Post.Ask(ctx, map[string]any{"do": "latency", "bytes": smallBytes, "count": count}, &took); err != nil {
 		return got, err
 	}
 	got = lags{done: took.Done, echo: took.Echo}
 	got.posting, got.serving = stop()
-	return got, p.serve.Receive(ctx, nil)
+	return got, p.Serve.Receive(ctx, nil)
 }
