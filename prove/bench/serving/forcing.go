@@ -32,11 +32,7 @@ type ForcingOptions struct {
 	Alpha    float64 `default:"0.2" placeholder:"X" help:"entropy.ema_alpha; default ${default}: with 0.05, the configuration's, a built-in model's context is too short for 80 looks."`
 	Interval int     `default:"8" placeholder:"N" help:"entropy.eat_probe_interval_tokens, twice the tokens of a paragraph; default ${default}."`
 	MinThink int     `default:"128" placeholder:"N" help:"scheduler.min_think_tokens; default ${default}."`
-	// Program is Meridian; empty means this program.
-	Program string `kong:"-"`
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	Setting  `kong:"-"`
 }
 
 // forcingPrompt keeps prompts short, and maxForcing all of a request within the context
@@ -136,9 +132,6 @@ func RunForcing(ctx context.Context, o ForcingOptions) (report *ForcingReport, e
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
 	agent, err := openAgent(ctx, o.Program, []string{
 		"MERIDIAN_ENTROPY_EMA_ALPHA=" + strconv.FormatFloat(o.Alpha, 'f', -1, 64),
 		"MERIDIAN_ENTROPY_EAT_PROBE_INTERVAL_TOKENS=" + strconv.Itoa(o.Interval), "MERIDIAN_SCHEDULER_MIN_THINK_TOKENS=" + strconv.Itoa(o.MinThink),
@@ -152,7 +145,7 @@ func RunForcing(ctx context.Context, o ForcingOptions) (report *ForcingReport, e
 	defer run.client.CloseIdleConnections()
 	report = &ForcingReport{Head: bench.NewHead(o.Version), options: o}
 	cases := o.cases()
-	o.Progress(bench.Progress{What: "the answers of an engine alone"})
+	o.tell(bench.Progress{What: "the answers of an engine alone"})
 	alone, url, err := run.start(ctx, "alone", &cases[len(cases)-1].trace, "--no-door")
 	if err != nil {
 		return nil, err
@@ -163,7 +156,7 @@ func RunForcing(ctx context.Context, o ForcingOptions) (report *ForcingReport, e
 		return nil, err
 	}
 	for i := range cases {
-		o.Progress(bench.Progress{Row: i + 1, Rows: len(cases), What: cases[i].title(), Round: 1, Rounds: 1, Who: "with and without a governor"})
+		o.tell(bench.Progress{Row: i + 1, Rows: len(cases), What: cases[i].title(), Round: 1, Rounds: 1, Who: "with and without a governor"})
 		row, err := run.row(ctx, &cases[i])
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrMeasure, cases[i].title(), err)
@@ -266,26 +259,16 @@ func (r *forcingRun) start(ctx context.Context, id string, trace *forcingTrace, 
 
 // awaitGovernor asks for short answers until one was governed.
 func (r *forcingRun) awaitGovernor(ctx context.Context, url string) error {
-	for deadline := time.Now().Add(warmPatience); ; {
+	return await(ctx, func() (string, error) {
 		if _, err := r.ask(ctx, url, []int{1}, nil); err != nil {
-			return err
+			return "", err
 		}
 		var stats struct{ Counters struct{ Decided uint64 } }
-		if err := getJSON(ctx, r.client, url+"/stats", &stats); err != nil {
-			return err
+		if err := getJSON(ctx, r.client, url+"/stats", &stats); err != nil || stats.Counters.Decided > 0 {
+			return "", err
 		}
-		switch {
-		case stats.Counters.Decided > 0:
-			return nil
-		case time.Now().After(deadline):
-			return errors.New("no governor decides for the engine")
-		}
-		select {
-		case <-time.After(settling):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return "no governor decides for the engine", nil
+	})
 }
 
 // ask sends a request for each thought, all at a time.

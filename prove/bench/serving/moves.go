@@ -27,11 +27,7 @@ type MovesOptions struct {
 	Prompts []int `name:"prompt" default:"256,1024" placeholder:"N" help:"Tokens of the prompt; default ${default}."`
 	Answer  int   `default:"64" placeholder:"N" help:"Tokens of the answer; default ${default}."`
 	Rounds  int   `default:"20" placeholder:"N" help:"Answers that each figure is of; default ${default}."`
-	// Program is Meridian; empty means this program.
-	Program string `kong:"-"`
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	Setting `kong:"-"`
 }
 
 // maxMoveTokens keeps prompt and answer within the context of the built-in models.
@@ -66,10 +62,10 @@ const (
 
 // movesRun is a gateway before two engines, each behind a wire that can be cut.
 type movesRun struct {
+	*trial
 	options MovesOptions
 	gateway cell.PartRecord
 	wires   map[string]*wire // by engine
-	client  *http.Client
 }
 
 // RunMoves measures the longest wait between two tokens of an answer that moves in its middle,
@@ -80,52 +76,33 @@ func RunMoves(ctx context.Context, o MovesOptions) (report *MovesReport, err err
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
-	scratch, err := os.MkdirTemp("", "meridian-bench-")
+	t, err := newTrial(o.Setting, 2)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	spec := cell.DefaultSpec()
-	spec.Model, spec.Workers = o.Model, cell.Workers{Prefill: 1, Decode: 1}
-	c, err := cell.Open(ctx, cell.Options{
-		StateDir: filepath.Join(scratch, "cell"), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true, Watch: tellStarts(o.Progress),
-	})
-	if err != nil {
-		return nil, err
-	}
-	run := &movesRun{options: o, wires: make(map[string]*wire), client: &http.Client{Transport: &http.Transport{}}}
+	run := &movesRun{trial: t, options: o, wires: make(map[string]*wire)}
 	defer func() {
-		run.client.CloseIdleConnections()
-		stop, done := context.WithTimeout(context.Background(), routesStop)
-		defer done()
-		err = errors.Join(err, c.Close(stop))
+		err = errors.Join(err, t.close())
 		for _, w := range run.wires {
 			w.close()
 		}
 	}()
-	if err := run.open(ctx, c, scratch); err != nil {
+	if err := run.open(ctx); err != nil {
 		return nil, err
 	}
-	report = &MovesReport{Head: bench.NewHead(o.Version), Rows: []MovesRow{}, options: o}
-	for i, prompt := range o.Prompts {
-		row, err := run.row(ctx, prompt, func(round int, who string) {
-			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Prompts), What: fmt.Sprintf("prompts of %d tokens", prompt), Round: round, Rounds: o.Rounds, Who: who})
-		})
-		if err != nil {
-			return nil, err
-		}
-		report.Rows = append(report.Rows, row)
-	}
-	return report, nil
+	report = &MovesReport{Head: bench.NewHead(o.Version), options: o}
+	report.Rows, err = rows(&o.Setting, "prompts of %d tokens", o.Prompts, o.Rounds, func(prompt int, progress func(int, string)) (MovesRow, error) {
+		return run.row(ctx, prompt, progress)
+	})
+	return report, err
 }
 
-// open lays a wire to each engine and starts the gateway before them.
-func (r *movesRun) open(ctx context.Context, c *cell.Cell, scratch string) (err error) {
-	state := filepath.Join(scratch, "gateway")
-	if err := os.Mkdir(state, 0o700); err != nil {
+// open starts a cell, lays a wire to each engine and starts the gateway before them.
+func (r *movesRun) open(ctx context.Context) error {
+	spec := cell.DefaultSpec()
+	spec.Model, spec.Workers = r.options.Model, cell.Workers{Prefill: 1, Decode: 1}
+	c, err := r.trial.open(ctx, "cell", spec)
+	if err != nil {
 		return err
 	}
 	// Agents refuse the word of a gateway that has another key than theirs.
@@ -133,52 +110,51 @@ func (r *movesRun) open(ctx context.Context, c *cell.Cell, scratch string) (err 
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(state, cellKeyFile), key, 0o600); err != nil {
+	state := filepath.Join(r.scratch, "gateway-moves")
+	if err := errors.Join(os.Mkdir(state, 0o700), os.WriteFile(filepath.Join(state, cellKeyFile), key, 0o600)); err != nil {
 		return err
 	}
-	args := []string{"gateway", "--state", state, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
-	for _, part := range c.Record().Parts {
-		if part.Kind == cell.Prefill || part.Kind == cell.Decode {
-			w, err := openWire(strings.TrimPrefix(part.URL, "http://"))
-			if err != nil {
-				return err
-			}
-			var stats struct {
-				Engine string `json:"engine"`
-			}
-			if err := getJSON(ctx, r.client, part.URL+"/stats", &stats); err != nil {
-				w.close()
-				return err
-			}
-			r.wires[stats.Engine] = w
-			args = append(args, "--both", "http://"+w.address())
+	var flags []string
+	for _, part := range engines(c) {
+		w, err := openWire(strings.TrimPrefix(part.URL, "http://"))
+		if err != nil {
+			return err
 		}
+		var stats struct {
+			Engine string `json:"engine"`
+		}
+		if err := getJSON(ctx, r.client, part.URL+"/stats", &stats); err != nil {
+			w.close()
+			return err
+		}
+		r.wires[stats.Engine] = w
+		flags = append(flags, "--both", "http://"+w.address())
 	}
-	r.gateway, err = c.Add(ctx, cell.Plan{Name: "gateway-moves", Kind: cell.Beside, Args: args, Ready: "gateway ready at "})
+	r.gateway, err = addGateway(ctx, c, r.scratch, "moves", "127.0.0.1:0", flags...)
 	return err
 }
 
 // row has prompts of one length answered in all three ways. The first round warms up.
 func (r *movesRun) row(ctx context.Context, prompt int, progress func(int, string)) (MovesRow, error) {
-	sides := []string{movesStay, movesMove, movesResume}
 	waits := make(map[string][]time.Duration)
-	for round := range r.options.Rounds + 1 {
-		var before []uint32
-		for k := range sides {
-			side := sides[(k+round)%len(sides)]
-			progress(round, "it "+side)
-			tokens, wait, err := r.answer(ctx, side, prompt, round)
-			if err != nil {
-				return MovesRow{}, fmt.Errorf("%w: an answer that %s: %w", ErrMeasure, side, err)
-			}
-			if before != nil && !slices.Equal(before, tokens) {
-				return MovesRow{}, fmt.Errorf("%w: an answer that %s is another one", ErrMeasure, side)
-			}
-			before = tokens
-			if round > 0 {
-				waits[side] = append(waits[side], wait)
-			}
+	answers := make(map[int][]uint32) // of each round
+	err := inTurn(r.options.Rounds, []string{movesStay, movesMove, movesResume}, func(round int, side string) error {
+		progress(round, "it "+side)
+		tokens, wait, err := r.answer(ctx, side, prompt, round)
+		if err != nil {
+			return fmt.Errorf("%w: an answer that %s: %w", ErrMeasure, side, err)
 		}
+		if before, there := answers[round]; there && !slices.Equal(before, tokens) {
+			return fmt.Errorf("%w: an answer that %s is another one", ErrMeasure, side)
+		}
+		answers[round] = tokens
+		if round > 0 {
+			waits[side] = append(waits[side], wait)
+		}
+		return nil
+	})
+	if err != nil {
+		return MovesRow{}, err
 	}
 	return movesRow(prompt, waits), nil
 }
@@ -189,11 +165,7 @@ func (r *movesRun) answer(ctx context.Context, side string, prompt, round int) (
 	if err := r.awaitEngines(ctx); err != nil {
 		return nil, 0, err
 	}
-	chance := rand.New(rand.NewPCG(uint64(prompt), uint64(round)))
-	ids := make([]uint32, prompt)
-	for i := range ids {
-		ids[i] = 'a' + chance.Uint32N(26)
-	}
+	ids := letters(rand.New(rand.NewPCG(uint64(prompt), uint64(round))), prompt)
 	body, err := json.Marshal(map[string]any{
 		"prompt": ids, "max_tokens": r.options.Answer, "temperature": 1, "seed": round, "ignore_eos": true, "stream": true, "return_token_ids": true,
 		"cache_salt": fmt.Sprintf("%s %d %d", side, prompt, round),
@@ -206,35 +178,25 @@ func (r *movesRun) answer(ctx context.Context, side string, prompt, round int) (
 		return nil, 0, err
 	}
 	defer response.Body.Close()
-	events := openai.NewEventReader(response.Body, openai.MaxEvent)
 	var last time.Time
 	gone := false
-	for {
-		data, err := events.Next()
-		if err != nil {
-			return nil, 0, err
+	err = stream(response.Body, func(chunk *openai.Chunk) error {
+		if len(chunk.Tokens) == 0 {
+			return nil
 		}
 		now := time.Now()
-		if string(data) == openai.Done {
-			break
-		}
-		var chunk openai.Chunk
-		if !chunk.Parse(data) || chunk.Fault != nil {
-			return nil, 0, fmt.Errorf("the stream has %.200s", data)
-		}
-		if len(chunk.Tokens) == 0 {
-			continue
-		}
 		if gone {
 			wait = max(wait, now.Sub(last))
 		}
 		tokens, last = append(tokens, chunk.Tokens...), now
-		if !gone && len(tokens) >= r.options.Answer/2 {
-			gone = true
-			if err := r.away(ctx, side, response.Header); err != nil {
-				return nil, 0, err
-			}
+		if gone || len(tokens) < r.options.Answer/2 {
+			return nil
 		}
+		gone = true
+		return r.away(ctx, side, response.Header)
+	})
+	if err != nil {
+		return nil, 0, err
 	}
 	return tokens, wait, r.check(ctx, side, response.Header.Get("X-Meridian-Request-Id"))
 }
@@ -268,15 +230,14 @@ func (r *movesRun) check(ctx context.Context, side, id string) error {
 		Resumed int                   `json:"resumed"`
 		Moves   []struct{ KV string } `json:"moves"`
 	}
-	for deadline := time.Now().Add(warmPatience); ; {
-		err := getJSON(ctx, r.client, r.gateway.Admin+"/debug/requests/"+id, &record)
-		if err == nil {
-			break
+	err := await(ctx, func() (string, error) { // it is written after the answer
+		if err := getJSON(ctx, r.client, r.gateway.Admin+"/debug/requests/"+id, &record); err != nil {
+			return err.Error(), ctx.Err()
 		}
-		if ctx.Err() != nil || time.Now().After(deadline) { // it is written after the answer
-			return err
-		}
-		time.Sleep(settling)
+		return "", nil
+	})
+	if err != nil {
+		return err
 	}
 	moved := len(record.Moves) == 1 && record.Moves[0].KV == openai.KVHandoff
 	if moved != (side == movesMove) || (record.Resumed == 1) != (side == movesResume) {
@@ -287,10 +248,10 @@ func (r *movesRun) check(ctx context.Context, side, id string) error {
 
 // awaitEngines waits until the gateway believes in both.
 func (r *movesRun) awaitEngines(ctx context.Context) error {
-	for deadline := time.Now().Add(warmPatience); ; {
+	return await(ctx, func() (string, error) {
 		var page struct{ Engines []struct{ Up bool } }
 		if err := getJSON(ctx, r.client, r.gateway.Admin+"/debug/engines", &page); err != nil {
-			return err
+			return "", err
 		}
 		up := 0
 		for _, e := range page.Engines {
@@ -298,16 +259,9 @@ func (r *movesRun) awaitEngines(ctx context.Context) error {
 				up++
 			}
 		}
-		switch {
-		case up == len(r.wires):
-			return nil
-		case time.Now().After(deadline):
-			return fmt.Errorf("%d of %d engines answer", up, len(r.wires))
+		if up < len(r.wires) {
+			return fmt.Sprintf("%d of %d engines answer", up, len(r.wires)), nil
 		}
-		select {
-		case <-time.After(settling):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+		return "", nil
+	})
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -26,11 +23,7 @@ type PoliciesOptions struct {
 	MaxRunning int      `default:"16" placeholder:"N" help:"Answers that each engine computes at a time; default ${default}."`
 	Rounds     int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
 	Seed       uint64   `default:"1" placeholder:"N" help:"What requests and their arrivals are drawn from; default ${default}."`
-	// Program is Meridian; empty means this program.
-	Program string `kong:"-"`
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	Setting    `kong:"-"`
 }
 
 // PolicyBaseline is the policy that the others are measured beside.
@@ -60,9 +53,9 @@ func (o *PoliciesOptions) validate() error {
 
 // policiesRun is a cell for each policy, all open at the same time.
 type policiesRun struct {
+	*trial
 	options PoliciesOptions
-	client  *http.Client
-	cells   map[string]*cell.Cell
+	byName  map[string]*cell.Cell
 	load    []mixedRequest
 	want    []mixedAnswer // of an engine alone
 }
@@ -73,30 +66,16 @@ func RunPolicies(ctx context.Context, o PoliciesOptions) (report *PoliciesReport
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
 	if !slices.Contains(o.Policies, PolicyBaseline) {
 		o.Policies = append([]string{PolicyBaseline}, o.Policies...)
 	}
-	scratch, err := os.MkdirTemp("", "mrd-bench-") // short enough for a socket's address
+	t, err := newTrial(o.Setting, o.Requests)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-	run := &policiesRun{
-		options: o, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: o.Requests}},
-		cells: make(map[string]*cell.Cell), load: mixedLoad(o.Seed, o.Requests, o.Thought),
-	}
-	defer func() {
-		run.client.CloseIdleConnections()
-		stop, done := context.WithTimeout(context.Background(), routesStop)
-		defer done()
-		for _, c := range run.cells {
-			err = errors.Join(err, c.Close(stop))
-		}
-	}()
-	if err := run.open(ctx, scratch); err != nil {
+	defer func() { err = errors.Join(err, t.close()) }()
+	run := &policiesRun{trial: t, options: o, byName: make(map[string]*cell.Cell), load: mixedLoad(o.Seed, o.Requests, o.Thought)}
+	if err := run.open(ctx); err != nil {
 		return nil, err
 	}
 	meter := bench.StartMeter(run.processes())
@@ -111,30 +90,27 @@ func RunPolicies(ctx context.Context, o PoliciesOptions) (report *PoliciesReport
 }
 
 // open starts the cells, and has an engine that serves alone answer everything.
-func (r *policiesRun) open(ctx context.Context, scratch string) error {
+func (r *policiesRun) open(ctx context.Context) error {
 	o := &r.options
 	cut := cell.Cut{TP: 1, PP: 1, BlockTokens: policyBlock, Layout: "LBHNC"}
 	spec := cell.DefaultSpec()
 	spec.Model, spec.Prefill, spec.Decode, spec.Workers = o.Model, cut, cut, cell.Workers{Prefill: 1, Decode: 2}
 	spec.Store, spec.Blocks, spec.MaxRunning = "64MiB", o.Blocks, o.MaxRunning
 	for _, policy := range o.Policies {
-		o.Progress(bench.Progress{What: "a cell with the policy " + policy})
-		c, err := cell.Open(ctx, cell.Options{
-			StateDir: filepath.Join(scratch, policy), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true,
-			Environment: []string{"MERIDIAN_SCHEDULER_POLICY=" + policy},
-		})
+		r.tell(bench.Progress{What: "a cell with the policy " + policy})
+		c, err := r.trial.open(ctx, policy, spec, "MERIDIAN_SCHEDULER_POLICY="+policy)
 		if err != nil {
 			return err
 		}
-		r.cells[policy] = c
+		r.byName[policy] = c
 	}
-	o.Progress(bench.Progress{What: "the answers of an engine alone"})
+	r.tell(bench.Progress{What: "the answers of an engine alone"})
 	spec.Blocks, spec.MaxRunning = 0, 0
 	plan, err := spec.Alone("alone")
 	if err != nil {
 		return err
 	}
-	alone, err := r.cells[PolicyBaseline].Add(ctx, plan)
+	alone, err := r.byName[PolicyBaseline].Add(ctx, plan)
 	if err != nil {
 		return err
 	}
@@ -158,31 +134,25 @@ func (r *policiesRun) processes() (pids []int) {
 // tells how fast the load may come.
 func (r *policiesRun) rounds(ctx context.Context, report *PoliciesReport) ([]map[string]policyRound, error) {
 	o := &r.options
-	var all []map[string]policyRound
+	all := make([]map[string]policyRound, o.Rounds+1)
 	gap := time.Duration(0)
-	for round := range o.Rounds + 1 {
-		seen := make(map[string]policyRound)
-		for k := range o.Policies {
-			policy := o.Policies[(k+round)%len(o.Policies)]
-			o.Progress(bench.Progress{Row: 1, Rows: 1, What: fmt.Sprintf("%d requests", o.Requests), Round: round, Rounds: o.Rounds, Who: policy})
-			found, err := r.round(ctx, policy, round, gap)
-			if err != nil {
-				return nil, fmt.Errorf("%w: the policy %s: %w", ErrMeasure, policy, err)
-			}
-			seen[policy] = found
+	err := inTurn(o.Rounds, o.Policies, func(round int, policy string) error {
+		r.tell(bench.Progress{Row: 1, Rows: 1, What: fmt.Sprintf("%d requests", o.Requests), Round: round, Rounds: o.Rounds, Who: policy})
+		if round == 1 && gap == 0 {
+			report.Capacity = bench.Rounded(all[0][PolicyBaseline].rate)
+			gap = time.Duration(meanTokens(r.load) / (o.Load * report.Capacity) * float64(time.Second))
 		}
-		if round > 0 {
-			all = append(all, seen)
-			continue
+		found, err := r.round(ctx, policy, round, gap)
+		if err != nil {
+			return fmt.Errorf("%w: the policy %s: %w", ErrMeasure, policy, err)
 		}
-		report.Capacity = bench.Rounded(seen[PolicyBaseline].rate)
-		mean := 0.0
-		for i := range r.load {
-			mean += float64(r.load[i].tokens()) / float64(len(r.load))
+		if all[round] == nil {
+			all[round] = make(map[string]policyRound)
 		}
-		gap = time.Duration(mean / (o.Load * report.Capacity) * float64(time.Second))
-	}
-	return all, nil
+		all[round][policy] = found
+		return nil
+	})
+	return all[1:], err
 }
 
 // policyRound is what one policy did with the load once.
@@ -200,7 +170,7 @@ const (
 )
 
 func (r *policiesRun) round(ctx context.Context, policy string, round int, gap time.Duration) (found policyRound, err error) {
-	c := r.cells[policy]
+	c := r.byName[policy]
 	before, err := r.preempted(ctx, c)
 	if err != nil {
 		return found, err
@@ -246,10 +216,7 @@ func summed(load []mixedRequest, answers []mixedAnswer, due []time.Duration) pol
 // preempted is how often the engines of a cell took blocks from requests, by themselves or
 // because the governor said so.
 func (r *policiesRun) preempted(ctx context.Context, c *cell.Cell) (sum uint64, err error) {
-	for _, part := range c.Record().Parts {
-		if part.Kind != cell.Prefill && part.Kind != cell.Decode {
-			continue
-		}
+	for _, part := range engines(c) {
 		var stats struct {
 			Counters struct{ Preempted, Stopped uint64 }
 		}

@@ -32,10 +32,7 @@ func mixedLoad(seed uint64, count, longest int) []mixedRequest {
 	all := make([]mixedRequest, count)
 	for i := range all {
 		q := &all[i]
-		q.prompt = make([]uint32, 16+dice.IntN(49))
-		for k := range q.prompt {
-			q.prompt[k] = 'a' + dice.Uint32N(26)
-		}
+		q.prompt = letters(dice, 16+dice.IntN(49))
 		q.long = i%2 == 0
 		q.think, q.answer = 4+dice.IntN(9), 16+dice.IntN(17)
 		if q.long {
@@ -43,6 +40,14 @@ func mixedLoad(seed uint64, count, longest int) []mixedRequest {
 		}
 	}
 	return all
+}
+
+// meanTokens is how many a request of a load is answered with.
+func meanTokens(load []mixedRequest) (mean float64) {
+	for i := range load {
+		mean += float64(load[i].tokens()) / float64(len(load))
+	}
+	return mean
 }
 
 // arrivals are when each is due, with gaps as of a Poisson process, the same for every
@@ -119,20 +124,12 @@ func askMixed(ctx context.Context, client *http.Client, url, salt string, number
 		return a, err
 	}
 	defer response.Body.Close()
-	events := openai.NewEventReader(response.Body, openai.MaxEvent)
-	var chunk openai.Chunk
-	for {
-		data, err := events.Next()
-		if err != nil {
-			return a, err
-		}
-		if string(data) == openai.Done {
-			break
-		}
-		if !chunk.Parse(data) || chunk.Fault != nil {
-			return a, fmt.Errorf("the stream has %.200s", data)
-		}
+	err = stream(response.Body, func(chunk *openai.Chunk) error {
 		a.note(q, chunk.Tokens, time.Since(due))
+		return nil
+	})
+	if err != nil {
+		return a, err
 	}
 	if len(a.tokens) != q.tokens() {
 		return a, fmt.Errorf("an answer of %d tokens, not %d", len(a.tokens), q.tokens())

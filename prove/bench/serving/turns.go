@@ -8,8 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,11 +28,7 @@ type TurnsOptions struct {
 	// Answers have a row each.
 	Answers []int `name:"answer" default:"64,128" placeholder:"N" help:"Tokens of the answer; default ${default}."`
 	Rounds  int   `default:"5" placeholder:"N" help:"Chats that each figure is the median of; default ${default}."`
-	// Program is Meridian; empty means this program.
-	Program string `kong:"-"`
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	Setting `kong:"-"`
 }
 
 // maxTurnTokens keeps both turns within the context of the built-in models: text that
@@ -67,6 +61,7 @@ const (
 
 // turnsRun is two gateways before the same two engines of a cell that keeps prefixes.
 type turnsRun struct {
+	*trial
 	options  TurnsOptions
 	gateways map[string]cell.PartRecord
 	warmed   int // next turns that are known to be computed ahead
@@ -80,59 +75,32 @@ func RunTurns(ctx context.Context, o TurnsOptions) (report *TurnsReport, err err
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
-	scratch, err := os.MkdirTemp("", "meridian-bench-")
+	t, err := newTrial(o.Setting, 2)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
+	defer func() { err = errors.Join(err, t.close()) }()
 	spec := cell.DefaultSpec()
 	spec.Model, spec.Workers, spec.Store = o.Model, cell.Workers{Prefill: 1, Decode: 1}, "256MiB"
-	c, err := cell.Open(ctx, cell.Options{
-		StateDir: filepath.Join(scratch, "cell"), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true, Watch: tellStarts(o.Progress),
-	})
+	c, err := t.open(ctx, "cell", spec)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		stop, done := context.WithTimeout(context.Background(), routesStop)
-		defer done()
-		err = errors.Join(err, c.Close(stop))
-	}()
-	run := &turnsRun{options: o, gateways: make(map[string]cell.PartRecord)}
-	for side, flags := range map[string][]string{coldTurns: nil, warmTurns: {"--warm-next-turn"}} {
-		if run.gateways[side], err = run.gateway(ctx, c, scratch, side, flags); err != nil {
+	var both []string // each of the engines does everything
+	for _, part := range engines(c) {
+		both = append(both, "--both", part.URL)
+	}
+	run := &turnsRun{trial: t, options: o, gateways: make(map[string]cell.PartRecord)}
+	for side, flags := range map[string][]string{coldTurns: both, warmTurns: append(both, "--warm-next-turn")} {
+		if run.gateways[side], err = addGateway(ctx, c, t.scratch, side, "127.0.0.1:0", flags...); err != nil {
 			return nil, err
 		}
 	}
-	report = &TurnsReport{Head: bench.NewHead(o.Version), Rows: []TurnsRow{}, options: o}
-	for i, answer := range o.Answers {
-		row, err := run.row(ctx, answer, func(round int, who string) {
-			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Answers), What: fmt.Sprintf("answers of %d tokens", answer), Round: round, Rounds: o.Rounds, Who: who})
-		})
-		if err != nil {
-			return nil, err
-		}
-		report.Rows = append(report.Rows, row)
-	}
-	return report, nil
-}
-
-// gateway starts one before both engines, each of which does everything.
-func (r *turnsRun) gateway(ctx context.Context, c *cell.Cell, scratch, side string, flags []string) (cell.PartRecord, error) {
-	state := filepath.Join(scratch, "gateway-"+side)
-	if err := os.Mkdir(state, 0o700); err != nil {
-		return cell.PartRecord{}, err
-	}
-	args := []string{"gateway", "--state", state, "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
-	for _, part := range c.Record().Parts {
-		if part.Kind == cell.Prefill || part.Kind == cell.Decode {
-			args = append(args, "--both", part.URL)
-		}
-	}
-	return c.Add(ctx, cell.Plan{Name: "gateway-" + side, Kind: cell.Beside, Args: append(args, flags...), Ready: "gateway ready at "})
+	report = &TurnsReport{Head: bench.NewHead(o.Version), options: o}
+	report.Rows, err = rows(&o.Setting, "answers of %d tokens", o.Answers, o.Rounds, func(answer int, progress func(int, string)) (TurnsRow, error) {
+		return run.row(ctx, answer, progress)
+	})
+	return report, err
 }
 
 // secondTurn is what was seen of one.
@@ -145,28 +113,25 @@ type secondTurn struct {
 // row has chats of one kind go through both gateways. The first round warms up.
 func (r *turnsRun) row(ctx context.Context, answer int, progress func(int, string)) (TurnsRow, error) {
 	seen := make(map[string][]secondTurn)
-	sides := []string{coldTurns, warmTurns}
-	for round := range r.options.Rounds + 1 {
-		turns := make(map[string]secondTurn)
-		for k := range sides {
-			side := sides[(k+round)%len(sides)]
-			progress(round, side+" warm_next_turn")
-			turn, err := r.chat(ctx, side, answer, round)
-			if err != nil {
-				return TurnsRow{}, fmt.Errorf("%w: %s warm_next_turn: %w", ErrMeasure, side, err)
-			}
-			turns[side] = turn
+	err := inTurn(r.options.Rounds, []string{coldTurns, warmTurns}, func(round int, side string) error {
+		progress(round, side+" warm_next_turn")
+		turn, err := r.chat(ctx, side, answer, round)
+		if err != nil {
+			return fmt.Errorf("%w: %s warm_next_turn: %w", ErrMeasure, side, err)
 		}
-		if !slices.Equal(turns[coldTurns].tokens, turns[warmTurns].tokens) {
+		seen[side] = append(seen[side], turn)
+		return nil
+	})
+	if err != nil {
+		return TurnsRow{}, err
+	}
+	cold, warm := seen[coldTurns], seen[warmTurns]
+	for round := range cold {
+		if !slices.Equal(cold[round].tokens, warm[round].tokens) {
 			return TurnsRow{}, fmt.Errorf("%w: with warm_next_turn the answer is another one", ErrMeasure)
 		}
-		if round > 0 {
-			for side, turn := range turns {
-				seen[side] = append(seen[side], turn)
-			}
-		}
 	}
-	return turnsRow(answer, seen[coldTurns], seen[warmTurns]), nil
+	return turnsRow(answer, cold[1:], warm[1:]), nil
 }
 
 // chat takes two turns, and tells of the second.
@@ -240,37 +205,24 @@ func (r *turnsRun) settle(ctx context.Context, side string) error {
 	return r.awaitWarmed(ctx, r.warmed)
 }
 
-// warmPatience bounds the wait for a next turn that idle engines compute.
-const warmPatience = time.Minute
-
 func (r *turnsRun) awaitWarmed(ctx context.Context, n int) error {
-	deadline := time.Now().Add(warmPatience)
-	for {
-		warmed, dropped, err := readWarmed(ctx, r.gateways[warmTurns].Admin)
-		switch {
-		case err != nil:
-			return err
-		case warmed >= n:
-			return nil
-		case dropped > 0 || time.Now().After(deadline):
-			return fmt.Errorf("%d of %d next turns were computed ahead, %d were not", warmed, n, dropped)
+	return await(ctx, func() (string, error) {
+		warmed, dropped, err := readWarmed(ctx, r.client, r.gateways[warmTurns].Admin)
+		if err != nil || warmed >= n {
+			return "", err
 		}
-		select {
-		case <-time.After(settling):
-		case <-ctx.Done():
-			return ctx.Err()
+		lacking := fmt.Sprintf("%d of %d next turns were computed ahead, %d were not", warmed, n, dropped)
+		if dropped > 0 {
+			return "", errors.New(lacking)
 		}
-	}
+		return lacking, nil
+	})
 }
 
 // readWarmed reads how many next turns a gateway had computed, and how many came to
 // nothing.
-func readWarmed(ctx context.Context, admin string) (warmed, dropped int, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, admin+"/metrics", nil)
-	if err != nil {
-		return 0, 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
+func readWarmed(ctx context.Context, client *http.Client, admin string) (warmed, dropped int, err error) {
+	response, err := send(ctx, client, http.MethodGet, admin+"/metrics", nil)
 	if err != nil {
 		return 0, 0, err
 	}

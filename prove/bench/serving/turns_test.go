@@ -57,7 +57,7 @@ func TestReadWarmed(t *testing.T) {
 		_, _ = w.Write([]byte("# HELP meridian_gateway_warm_total x\nmeridian_gateway_warm_total{end=\"warmed\"} 3\nmeridian_gateway_warm_total{end=\"busy\"} 1\nmeridian_gateway_warm_total{end=\"late\"} 2\nother 9\n"))
 	}))
 	defer page.Close()
-	warmed, dropped, err := readWarmed(t.Context(), page.URL)
+	warmed, dropped, err := readWarmed(t.Context(), http.DefaultClient, page.URL)
 	if warmed != 3 || dropped != 3 || err != nil {
 		t.Errorf("%d warmed, %d dropped, %v", warmed, dropped, err)
 	}

@@ -28,11 +28,7 @@ type VLLMOptions struct {
 	Rounds   int      `default:"5" placeholder:"N" help:"Rounds; default ${default}."`
 	Peers    []string `default:"auto" placeholder:"NAME" help:"Connectors of vLLM to measure beside: auto for all that work here, none, or some of ${vllm_peers}; default ${default}."`
 	PeersDir string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL; default ${default}."`
-	// Program is Meridian; empty means this program.
-	Program string `kong:"-"`
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	Setting  `kong:"-"`
 	// scratch is where files are put: in memory, because the shared files of
 	// ExampleConnector are not to wait for a disk. Tests look into their own.
 	scratch string
@@ -81,9 +77,6 @@ func RunVLLM(ctx context.Context, o VLLMOptions) (report *VLLMReport, err error)
 	if err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
 	scratch, err := os.MkdirTemp(cmp.Or(o.scratch, "/dev/shm"), "meridian-bench-")
 	if err != nil {
 		return nil, err
@@ -100,16 +93,15 @@ func RunVLLM(ctx context.Context, o VLLMOptions) (report *VLLMReport, err error)
 	}
 	defer func() { err = errors.Join(err, routes.close()) }()
 	meter := bench.StartMeter(routes.pids())
-	for i, tokens := range o.Tokens {
-		progress := func(round int, who string) {
-			what := fmt.Sprintf("prompts of %d tokens", tokens)
-			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Tokens), What: what, Round: round, Rounds: o.Rounds, Who: who})
+	_, err = rows(&o.Setting, "prompts of %d tokens", o.Tokens, o.Rounds, func(tokens int, progress func(int, string)) (struct{}, error) {
+		turns, err := routes.measure(ctx, o, tokens, progress)
+		if err == nil {
+			report.add(tokens, turns)
 		}
-		rows, err := routes.measure(ctx, o, tokens, progress)
-		if err != nil {
-			return nil, err
-		}
-		report.add(tokens, rows)
+		return struct{}{}, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	report.Others = meter.Others()
 	return report, report.wrong()
@@ -123,27 +115,24 @@ type turn struct {
 	handed int64 // tokens that its decode server took from elsewhere
 }
 
-// settling is how long work may go on after an answer's end that belongs to it.
-const settling = 30 * time.Millisecond
-
 // measure has all routes answer prompts of one length. The first round warms up.
 func (r *routes) measure(ctx context.Context, o VLLMOptions, tokens int, progress func(int, string)) (map[string][]turn, error) {
 	all := make(map[string][]turn)
-	for round := range o.Rounds + 1 {
-		prompts := NewPrompts(uint64(tokens), uint64(round), o.Requests+1, tokens)
-		for k := range r.all {
-			route := r.all[(k+round)%len(r.all)] // nobody always comes after the same one
-			progress(round, route.name)
-			t, err := route.turn(ctx, prompts)
-			if err != nil {
-				return nil, fmt.Errorf("%w: %s: %w", ErrMeasure, route.name, err)
-			}
-			if round > 0 {
-				all[route.name] = append(all[route.name], t)
-			}
-		}
+	prompts := make([][][]uint32, o.Rounds+1)
+	for round := range prompts {
+		prompts[round] = NewPrompts(uint64(tokens), uint64(round), o.Requests+1, tokens)
 	}
-	return all, nil
+	return all, inTurn(o.Rounds, r.all, func(round int, route *route) error {
+		progress(round, route.name)
+		t, err := route.turn(ctx, prompts[round])
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrMeasure, route.name, err)
+		}
+		if round > 0 {
+			all[route.name] = append(all[route.name], t)
+		}
+		return nil
+	})
 }
 
 // NewPrompts are random, so that nobody has any of them in a cache.
@@ -193,10 +182,8 @@ func (r *route) take(ctx context.Context, prompts [][]uint32) (t turn, err error
 		}
 		t.firsts, t.tokens = append(t.firsts, answer.First), append(t.tokens, answer.Tokens)
 	}
-	select {
-	case <-time.After(settling):
-	case <-ctx.Done():
-		return t, ctx.Err()
+	if err := settle(ctx); err != nil {
+		return t, err
 	}
 	t.cpu = r.cpu() - before
 	after, err := r.handed(ctx)

@@ -1,14 +1,10 @@
 package serving
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"slices"
 	"time"
 
 	"meridian/serve/openai"
@@ -41,32 +37,14 @@ func Ask(ctx context.Context, url string, prompt []uint32, tokens int) (a Answer
 	if err != nil {
 		return a, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url+openai.PathCompletions, bytes.NewReader(body))
-	if err != nil {
-		return a, err
-	}
-	request.Header.Set("Content-Type", "application/json")
 	began := time.Now()
-	response, err := asking.Do(request)
+	response, err := post(ctx, asking, url+openai.PathCompletions, string(body))
 	if err != nil {
 		return a, err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10))
-		return a, fmt.Errorf("%s: %s", response.Status, text)
-	}
-	for events := openai.NewEventReader(response.Body, 0); ; {
-		data, err := events.Next()
-		if err != nil {
-			return a, err
-		}
-		if string(data) == openai.Done {
-			break
-		}
-		if err := a.hear(data, time.Since(began)); err != nil {
-			return a, err
-		}
+	if err := stream(response.Body, func(chunk *openai.Chunk) error { return a.hear(chunk, time.Since(began)) }); err != nil {
+		return a, err
 	}
 	if len(a.Tokens) != tokens {
 		return a, fmt.Errorf("an answer of %d tokens, not %d", len(a.Tokens), tokens)
@@ -74,32 +52,25 @@ func Ask(ctx context.Context, url string, prompt []uint32, tokens int) (a Answer
 	return a, nil
 }
 
-// hear takes an event of the stream that came at some time.
-func (a *Answer) hear(event []byte, at time.Duration) error {
-	var e struct {
-		Choices []struct {
-			TokenIDs []uint32 `json:"token_ids"`
-		} `json:"choices"`
-		Usage struct {
+// hear takes a chunk of the stream that came at some time.
+func (a *Answer) hear(chunk *openai.Chunk, at time.Duration) error {
+	if chunk.Usage != nil {
+		var usage struct {
 			Details struct {
 				Cached int `json:"cached_tokens"`
 			} `json:"prompt_tokens_details"`
-		} `json:"usage"`
-		Error json.RawMessage `json:"error"`
+		}
+		if err := json.Unmarshal(chunk.Usage, &usage); err != nil {
+			return err
+		}
+		a.Cached = max(a.Cached, usage.Details.Cached)
 	}
-	if err := json.Unmarshal(event, &e); err != nil {
-		return err
-	}
-	if len(e.Error) > 0 && string(e.Error) != "null" {
-		return errors.New(string(e.Error))
-	}
-	a.Cached = max(a.Cached, e.Usage.Details.Cached)
-	if len(e.Choices) == 0 || len(e.Choices[0].TokenIDs) == 0 {
+	if len(chunk.Tokens) == 0 {
 		return nil
 	}
 	if len(a.Tokens) == 0 {
 		a.First = at
 	}
-	a.Last, a.Tokens = at, slices.Concat(a.Tokens, e.Choices[0].TokenIDs)
+	a.Last, a.Tokens = at, append(a.Tokens, chunk.Tokens...)
 	return nil
 }

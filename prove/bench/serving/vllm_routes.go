@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -69,11 +68,8 @@ type routes struct {
 	cell *cell.Cell
 }
 
-// routesStop is how long everything may take to end.
-const routesStop = time.Minute
-
 func (r *routes) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), routesStop)
+	ctx, cancel := context.WithTimeout(context.Background(), cellsStop)
 	defer cancel()
 	asking.CloseIdleConnections()
 	for _, route := range r.all {
@@ -116,7 +112,7 @@ func openRoutes(ctx context.Context, o VLLMOptions, scratch, model string, repor
 	spec.Model, spec.ServedName, spec.VLLM, spec.DirectTokens = model, VLLMModel, v, 1
 	c, err := cell.Open(ctx, cell.Options{
 		StateDir: filepath.Join(scratch, "cell"), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true,
-		Watch: tellStarts(o.Progress),
+		Watch: (&trial{Setting: o.Setting}).tellStarts,
 	})
 	if err != nil {
 		return nil, err
@@ -166,14 +162,6 @@ func (o *VLLMOptions) wants(peer string) bool {
 	return slices.Contains(o.Peers, "auto") || slices.Contains(o.Peers, peer)
 }
 
-func tellStarts(progress func(bench.Progress)) func(cell.Event) {
-	return func(e cell.Event) {
-		if e.State == cell.Starting && e.Detail == "" {
-			progress(bench.Progress{What: "starting " + e.Part})
-		}
-	}
-}
-
 // route gathers what works for it.
 func (o *surveyor) route(name, url, decode string, more ...string) (*route, error) {
 	s := &route{name: name, url: url, decode: decode, cell: o.cell}
@@ -203,21 +191,11 @@ func (o *surveyor) alone(ctx context.Context) (*route, error) {
 	if err != nil {
 		return nil, err
 	}
-	gateway, err := o.gateway(ctx, alone, "--both", server.URL, "--direct-tokens", strconv.Itoa(maxVLLMTokens))
+	gateway, err := addGateway(ctx, o.cell, o.scratch, alone, "", "--both", server.URL, "--direct-tokens", strconv.Itoa(maxVLLMTokens))
 	if err != nil {
 		return nil, err
 	}
 	return o.route(alone, gateway.URL, alone, gateway.Name)
-}
-
-// gateway starts one that knows listed servers and no cell.
-func (o *surveyor) gateway(ctx context.Context, name string, engines ...string) (cell.PartRecord, error) {
-	state := filepath.Join(o.scratch, "gateway-"+name)
-	if err := os.Mkdir(state, 0o700); err != nil {
-		return cell.PartRecord{}, err
-	}
-	args := append([]string{"gateway", "--state", state, "--listen", "127.0.0.1:0", "--admin", ""}, engines...)
-	return o.cell.Add(ctx, cell.Plan{Name: "gateway-" + name, Kind: cell.Beside, Args: args, Ready: "gateway ready at "})
 }
 
 // pair starts two servers with another connector, and a gateway before them.
@@ -243,7 +221,7 @@ func (o *surveyor) pair(ctx context.Context, kind vllmPeer) (*route, error) {
 		}
 		urls[k], names = server.URL, append(names, name)
 	}
-	gateway, err := o.gateway(ctx, kind.name, "--prefill", urls[cell.Prefill], "--decode", urls[cell.Decode], "--direct-tokens", "1")
+	gateway, err := addGateway(ctx, o.cell, o.scratch, kind.name, "", "--prefill", urls[cell.Prefill], "--decode", urls[cell.Decode], "--direct-tokens", "1")
 	if err != nil {
 		return nil, err
 	}
