@@ -40,22 +40,13 @@ type benchCommands struct {
 }
 
 type benchTransfer struct {
-	Fabric     []string          `default:"tcp" placeholder:"NAME" help:"Fabrics to measure (${fabrics}); default ${default}."`
-	Op         []string          `default:"read,write" placeholder:"OP" help:"Operations: read, write; default both."`
-	Block      []bench.Size      `default:"4KiB,16KiB,64KiB,256KiB,1MiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
-	Total      bench.Size        `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
-	Layout     []transfer.Layout `default:"scattered,dense" placeholder:"NAME" help:"How blocks lie in memory: scattered, dense; default both."`
-	Streams    int               `placeholder:"N" help:"Connections of tcp; transfers at a time of inproc and file, which move each with one core. Default one per core, at most 8."`
-	Checksum   []string          `default:"on" placeholder:"on|off" help:"Whether Meridian checksums: on, off, or on,off for a row of each; default ${default}. Peers never do."`
-	Protect    []string          `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
-	Rounds     int               `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	Peers      []string          `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
-	JSON       rowsFile          `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
-	Pin        bool              `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
-	Dir        string            `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
-	Latency    bool              `help:"Measure the latency of a 4 KiB write with notification instead."`
-	PeersDir   string            `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL and Mooncake; default ${default}."`
-	CPUProfile string            `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of both of Meridian's processes there."`
+	transfer.Options
+	JSON       rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Pin        bool     `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
+	Dir        string   `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
+	Latency    bool     `help:"Measure the latency of a 4 KiB write with notification instead."`
+	PeersDir   string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL and Mooncake; default ${default}."`
+	CPUProfile string   `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of both of Meridian's processes there."`
 }
 
 func (c *benchTransfer) Help() string {
@@ -66,15 +57,14 @@ func (c *benchTransfer) Help() string {
 }
 
 func (c *benchTransfer) Run(std *stdio) error {
-	serve, err := ourselves("bench", "__serve")
-	if err != nil {
+	o := c.Options
+	o.Pin, o.Dir, o.Latency, o.PeersDir, o.CPUProfile = c.Pin, c.Dir, c.Latency, c.PeersDir, c.CPUProfile
+	var err error
+	if o.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
 		return err
 	}
-	return measure(std, "bench transfer", transfer.Run, transfer.Options{
-		Fabrics: c.Fabric, Ops: c.Op, Blocks: c.Block, Total: c.Total, Layouts: c.Layout, Checksums: c.Checksum, Protect: c.Protect,
-		Streams: c.Streams, Rounds: c.Rounds, Peers: c.Peers, Dir: c.Dir, PeersDir: c.PeersDir, Pin: c.Pin, Latency: c.Latency,
-		CPUProfile: c.CPUProfile, ServeCommand: serve, Version: thisBuild().Version, Progress: progressOn(std.err),
-	}, c.JSON)
+	o.Version, o.Progress = thisBuild().Version, progressOn(std.err)
+	return measure(std, "bench transfer", transfer.Run, o, c.JSON)
 }
 
 // ourselves is a command of this program.
@@ -141,19 +131,11 @@ func printReport(std *stdio, r findings, file rowsFile) error {
 }
 
 type benchHandoff struct {
-	Model      []string          `sep:"none" default:"llama-3.1-70b" placeholder:"MODEL" help:"A model by name, or its shape, e.g. layers=7,kv_heads=4,head_dim=8,dtype=bf16; may be given several times; default ${default}."`
-	Tokens     []transfer.Tokens `default:"1k,8k" placeholder:"N" help:"Tokens of a request; 8k means 8 × 1024; default ${default}."`
-	From       string            `default:"tp=4,pp=1,block=16" placeholder:"SIDE" help:"How the prefill engine cuts and keeps the cache; default ${default}."`
-	To         string            `default:"tp=2,pp=2,block=64" placeholder:"SIDE" help:"The same for the decode engine; default ${default}."`
-	Fabric     []string          `default:"tcp" placeholder:"NAME" help:"Fabrics to measure (tcp, host); default ${default}."`
-	Concurrent []int             `default:"1" placeholder:"N" help:"Hand-offs at a time, e.g. 1,64; default ${default}."`
-	Rounds     int               `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	Memory     bench.Size        `default:"1GiB" placeholder:"SIZE" help:"What the cache of either side may take; default ${default}. A run takes about six times that."`
-	Streams    int               `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
-	JSON       rowsFile          `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
-	Dir        string            `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
-	Observed   bool              `help:"Measure what being watched costs instead: the page open and 1 % traced, against neither; and a scrape of metrics."`
-	Round      time.Duration     `default:"5s" placeholder:"TIME" help:"For how long a round goes on, with --observed; default ${default}."`
+	transfer.HandOffOptions
+	JSON     rowsFile      `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Dir      string        `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
+	Observed bool          `help:"Measure what being watched costs instead: the page open and 1 % traced, against neither; and a scrape of metrics."`
+	Round    time.Duration `default:"5s" placeholder:"TIME" help:"For how long a round goes on, with --observed; default ${default}."`
 }
 
 func (c *benchHandoff) Help() string {
@@ -168,23 +150,17 @@ func (c *benchHandoff) Help() string {
 }
 
 func (c *benchHandoff) Run(std *stdio) error {
-	serve, err := ourselves("bench", "__serve")
-	if err != nil {
+	o := c.HandOffOptions
+	o.Dir, o.Round = c.Dir, c.Round
+	var err error
+	if o.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
 		return err
 	}
-	run := func(ctx context.Context, o transfer.HandOffOptions) (findings, error) {
-		return transfer.RunHandOff(ctx, o)
-	}
+	o.Version, o.Progress = thisBuild().Version, progressOn(std.err)
 	if c.Observed {
-		run = func(ctx context.Context, o transfer.HandOffOptions) (findings, error) {
-			return transfer.RunObserved(ctx, o)
-		}
+		return measure(std, "bench handoff", transfer.RunObserved, o, c.JSON)
 	}
-	return measure(std, "bench handoff", run, transfer.HandOffOptions{
-		Fabrics: c.Fabric, Models: c.Model, Tokens: c.Tokens, From: c.From, To: c.To, Concurrent: c.Concurrent, Memory: c.Memory,
-		Streams: c.Streams, Rounds: c.Rounds, Dir: c.Dir, ServeCommand: serve, Version: thisBuild().Version,
-		Progress: progressOn(std.err), Round: c.Round,
-	}, c.JSON)
+	return measure(std, "bench handoff", transfer.RunHandOff, o, c.JSON)
 }
 
 // progressOn shows where a run is: on a terminal in one line that is written

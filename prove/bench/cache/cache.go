@@ -33,34 +33,28 @@ func Parts() []string { return []string{PartTrace, PartTiers, PartDisk, PartVLLM
 
 // Options says what to measure.
 type Options struct {
-	Parts []string
-	// Trace is a file of requests: Mooncake's, or one of package workload; empty takes the
-	// sample that this program has, in the manner of Mooncake's.
-	Trace string
-	// Requests is how many of a trace are sent, at most.
-	Requests int
-	// Model is what the engines of the trace compute: tiny, or small.
-	Model string
-	// Memory is what the owner of the trace has; a quarter of it where there is a tier below.
-	Memory bench.Size
-	// Tokens is how long the prompt of the tiers is, and Prompts how many there are.
-	Tokens, Prompts int
-	// Objects are sizes that the disk is given, and Total bytes of each in a round.
-	Objects []bench.Size
-	Total   bench.Size
-	Rounds  int
+	Parts    []string     `name:"part" default:"${cache_parts}" placeholder:"NAME" help:"What to measure: some of ${cache_parts}; default all."`
+	Trace    string       `type:"existingfile" placeholder:"FILE" help:"Requests to send: a trace of Mooncake's, or a workload (default: a generated one in the manner of Mooncake's conversations)."`
+	Requests int          `default:"200" placeholder:"N" help:"Requests of the trace that are sent, at most: whole conversations of it; default ${default}."`
+	Model    string       `default:"small" placeholder:"NAME" help:"Model of the engines that serve the trace: tiny, which computes as fast as a cache can answer, or small; default ${default}."`
+	Memory   bench.Size   `default:"512MiB" placeholder:"SIZE" help:"Memory of the store that serves the trace; a quarter of it where there is a tier below; default ${default}."`
+	Tokens   int          `default:"900" placeholder:"N" help:"Tokens of the prompts that come from tiers; default ${default}."`
+	Prompts  int          `default:"12" placeholder:"N" help:"Prompts that come from each tier; default ${default}."`
+	Objects  []bench.Size `name:"object" default:"256KiB,1MiB,4MiB" placeholder:"SIZE" help:"Sizes of objects on disk; default ${default}."`
+	Total    bench.Size   `default:"512MiB" placeholder:"SIZE" help:"Bytes that a round writes to the disk and reads; default ${default}."`
+	Rounds   int          `default:"5" placeholder:"N" help:"Rounds that each ratio is the median of; default ${default}."`
 	// Dir is where states and disks of the measurement lie; empty means the system's
 	// directory for temporary files.
-	Dir string
+	Dir string `kong:"-"`
 	// PeersDir is where `make peers` put versitygw.
-	PeersDir string
+	PeersDir string `kong:"-"`
 	// Venv is the virtual environment that has vLLM; empty has cell.FindVLLM look for one.
-	Venv string
+	Venv string `kong:"-"`
 	// Program is Meridian; empty means this program.
-	Program string
-	Version string
+	Program string `kong:"-"`
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 const (

@@ -12,31 +12,29 @@ import (
 
 // HandOffOptions says which hand-offs to measure.
 type HandOffOptions struct {
-	// Fabrics by name: tcp, host.
-	Fabrics []string
-	// Models by name or shape, as kv.ParseGeometry takes them.
-	Models []string
-	Tokens []Tokens
-	// From and To are the two engines, as reshard.ParseSide takes them.
-	From, To string
-	// Concurrent is how many requests are handed over at a time.
-	Concurrent []int
-	// Memory is what either side's cache may take; models are sized down to it.
-	Memory bench.Size
-	// Streams per peer; 0 means one per core, at most 8.
-	Streams int
-	Rounds  int
+	Models []string `name:"model" sep:"none" default:"llama-3.1-70b" placeholder:"MODEL" help:"A model by name, or its shape, e.g. layers=7,kv_heads=4,head_dim=8,dtype=bf16; may be given several times; default ${default}."`
+	Tokens []Tokens `default:"1k,8k" placeholder:"N" help:"Tokens of a request; 8k means 8 × 1024; default ${default}."`
+	// From and To are as reshard.ParseSide takes them.
+	From       string   `default:"tp=4,pp=1,block=16" placeholder:"SIDE" help:"How the prefill engine cuts and keeps the cache; default ${default}."`
+	To         string   `default:"tp=2,pp=2,block=64" placeholder:"SIDE" help:"The same for the decode engine; default ${default}."`
+	Fabrics    []string `name:"fabric" default:"tcp" placeholder:"NAME" help:"Fabrics to measure (tcp, host); default ${default}."`
+	Concurrent []int    `default:"1" placeholder:"N" help:"Hand-offs at a time, e.g. 1,64; default ${default}."`
+	Rounds     int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	// Models are sized down to Memory.
+	Memory bench.Size `default:"1GiB" placeholder:"SIZE" help:"What the cache of either side may take; default ${default}. A run takes about six times that."`
+	// Streams: 0 means one per core, at most 8.
+	Streams int `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
 	// Round is for how long one goes on, for RunObserved.
-	Round time.Duration
+	Round time.Duration `kong:"-"`
 	// Dir is where sockets are made; empty means the system's directory for
 	// such things.
-	Dir string
+	Dir string `kong:"-"`
 	// ServeCommand runs Serve with its standard input and output.
-	ServeCommand []string
+	ServeCommand []string `kong:"-"`
 	// Version of the build, for the report.
-	Version string
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 const (

@@ -33,40 +33,35 @@ import (
 
 // Options says what to measure.
 type Options struct {
-	// Fabrics of Meridian, by name; see Fabrics.
-	Fabrics []string
-	// Ops are "read" and "write".
-	Ops     []string
-	Blocks  []bench.Size
-	Total   bench.Size
-	Layouts []Layout
-	// Checksums are "on" and "off"; both may be measured in one run.
-	Checksums []string
-	// Protect is how Meridian is protected; see Protections. Empty means none.
-	Protect []string
-	// Streams per peer; 0 means one per core, at most 8.
-	Streams int
-	// Rounds per row.
-	Rounds int
-	// Peers by name, or "auto" for all that are installed, or "none".
-	Peers []string
+	Fabrics []string     `name:"fabric" default:"tcp" placeholder:"NAME" help:"Fabrics to measure (${fabrics}); default ${default}."`
+	Ops     []string     `name:"op" default:"read,write" placeholder:"OP" help:"Operations: read, write; default both."`
+	Blocks  []bench.Size `name:"block" default:"4KiB,16KiB,64KiB,256KiB,1MiB" placeholder:"SIZE" help:"Block sizes; default ${default}."`
+	Total   bench.Size   `default:"256MiB" placeholder:"SIZE" help:"Bytes that one round moves; default ${default}."`
+	Layouts []Layout     `name:"layout" default:"scattered,dense" placeholder:"NAME" help:"How blocks lie in memory: scattered, dense; default both."`
+	// Streams: 0 means one per core, at most 8.
+	Streams   int      `placeholder:"N" help:"Connections of tcp; transfers at a time of inproc and file, which move each with one core. Default one per core, at most 8."`
+	Checksums []string `name:"checksum" default:"on" placeholder:"on|off" help:"Whether Meridian checksums: on, off, or on,off for a row of each; default ${default}. Peers never do."`
+	// Protect: empty means none.
+	Protect []string `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
+	Rounds  int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Peers   []string `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
 	// Dir is where sockets and files are made for the time of a run; empty means
 	// the system's directory for such things.
-	Dir string
+	Dir string `kong:"-"`
 	// PeersDir is where `make peers` put them.
-	PeersDir string
+	PeersDir string `kong:"-"`
 	// Pin gives each of Meridian's two sides half of the cores.
-	Pin bool
+	Pin bool `kong:"-"`
 	// Latency measures a small write with a notification instead.
-	Latency bool
+	Latency bool `kong:"-"`
 	// CPUProfile is a directory for a profile of each side; empty for none.
-	CPUProfile string
+	CPUProfile string `kong:"-"`
 	// ServeCommand runs Serve with its standard input and output.
-	ServeCommand []string
+	ServeCommand []string `kong:"-"`
 	// Version of the build, for the report.
-	Version string
+	Version string `kong:"-"`
 	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
+	Progress func(bench.Progress) `kong:"-"`
 }
 
 func (o *Options) validate() error {
