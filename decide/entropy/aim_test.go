@@ -36,8 +36,9 @@ func BenchmarkAim(b *testing.B) {
 	if torch != nil {
 		defer torch.close()
 	}
+	var judge rounds.Judge
 	for dtype, task := range aims(vocabulary, rowsAlike) {
-		b.Run(task.Name(), func(b *testing.B) { rounds.Run(b, task) })
+		b.Run(task.Name(), func(b *testing.B) { judge.Run(b, task) })
 		b.Run(task.What+"/beside=torch", func(b *testing.B) {
 			if torch == nil {
 				b.Skipf("torch is absent: %v; to have it: make vllm", absent)
@@ -47,10 +48,11 @@ func BenchmarkAim(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Log(name)
-			rounds.Run(b, task)
+			judge.Run(b, task)
 		})
 	}
-	b.Run("EAT and RPDI, a token", func(b *testing.B) { rounds.Run(b, estimatorAim(b)) })
+	b.Run("EAT and RPDI, a token", func(b *testing.B) { judge.Run(b, estimatorAim(b)) })
+	judge.Verdict(b)
 }
 
 // aims are rows of every dtype.

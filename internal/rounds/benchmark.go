@@ -1,6 +1,7 @@
 package rounds
 
 import (
+	"fmt"
 	"os"
 	"slices"
 )
@@ -14,14 +15,18 @@ type Benchmark interface {
 	Helper()
 	Loop() bool
 	ReportMetric(n float64, unit string)
-	Errorf(format string, args ...any)
+	Error(args ...any)
 	Fatal(args ...any)
 }
+
+// Judge measures the tasks of a benchmark, and says at the end which missed their bounds: of
+// a benchmark that fails no figures are printed.
+type Judge struct{ missed []string }
 
 // Run measures a task, a round each time the benchmark loops, after a round that does not
 // count. What is reported are medians, and of ours and of the ratio to the plain way also
 // the least and the most; `-benchtime 15x` is 15 rounds.
-func Run(b Benchmark, t Task) {
+func (j *Judge) Run(b Benchmark, t Task) {
 	b.Helper()
 	var s Scores
 	if err := s.Add(&t, false); err != nil {
@@ -35,13 +40,24 @@ func Run(b Benchmark, t Task) {
 	unit := t.UnitOf()
 	b.ReportMetric(0, "ns/op") // of a whole round of both: it says nothing, and 0 is left out
 	report(b, s.Ours, unit)
-	b.ReportMetric(median(s.Allocations), "allocs/op")
+	b.ReportMetric(median(s.Allocations), "allocs")
 	if t.Theirs != nil {
 		b.ReportMetric(median(s.Theirs), unit+"-beside")
 		report(b, s.Ratios, "ratio")
 	}
-	if score := median(s.Ours); os.Getenv(Bounds) != "" && !t.Keeps(score) {
-		b.Errorf("%s: %.4g %s, the bound is %.4g", t.What, score, unit, t.Bound)
+	if score := median(s.Ours); !t.Keeps(score) {
+		j.missed = append(j.missed, fmt.Sprintf("%s: %.4g %s, the bound is %.4g", t.What, score, unit, t.Bound))
+	}
+}
+
+// Verdict fails the benchmark around all tasks for each that missed its bound.
+func (j *Judge) Verdict(b Benchmark) {
+	b.Helper()
+	if os.Getenv(Bounds) == "" {
+		return
+	}
+	for _, missed := range j.missed {
+		b.Error(missed)
 	}
 }
 

@@ -25,7 +25,7 @@ func (p *played) Loop() bool {
 
 func (p *played) ReportMetric(n float64, unit string) { p.metrics[unit] = n }
 
-func (p *played) Errorf(format string, args ...any) { p.failed = fmt.Sprintf(format, args...) }
+func (p *played) Error(args ...any) { p.failed = fmt.Sprint(args...) }
 
 func (p *played) Fatal(args ...any) { p.failed = fmt.Sprint(args...) }
 
@@ -67,13 +67,15 @@ func TestRun(t *testing.T) {
 					task.Ours = took(9*us, 10*us, 5*us, 20*us)
 				}
 				b := &played{metrics: map[string]float64{}}
-				Run(b, task)
+				var j Judge
+				j.Run(b, task)
+				j.Verdict(b)
 				failed := c.failed
 				if judged == "" {
 					failed = ""
 				}
 				delete(b.metrics, "ns/op")
-				delete(b.metrics, "allocs/op")
+				delete(b.metrics, "allocs")
 				if !maps.Equal(b.metrics, c.want) || b.failed != failed {
 					t.Errorf("judged %q: %v, %q; want %v, %q", judged, b.metrics, b.failed, c.want, failed)
 				}

@@ -48,9 +48,11 @@ func BenchmarkAim(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	var judge rounds.Judge
 	for _, task := range tasks {
-		b.Run(task.Name(), func(b *testing.B) { rounds.Run(b, task) })
+		b.Run(task.Name(), func(b *testing.B) { judge.Run(b, task) })
 	}
+	judge.Verdict(b)
 }
 
 func TestAims(t *testing.T) {
