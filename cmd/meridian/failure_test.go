@@ -13,7 +13,7 @@ import (
 
 // What a fabric knows to do about its errors is told like every other advice.
 func TestHintsOfFabrics(t *testing.T) {
-	gone := &fabric.Error{Op: "read", Peer: "b", Err: &fabric.Error{Op: "connect", Peer: "b", Err: fabric.ErrPeerGone, Hint: "start it"}}
+	gone := &fabric.Error{Op: "read", Subject: "b", Err: &fabric.Error{Op: "connect", Subject: "b", Err: fabric.ErrPeerGone, Hint: "start it"}}
 	for _, c := range []struct {
 		err  error
 		want string

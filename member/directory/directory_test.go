@@ -302,9 +302,9 @@ func TestUnansweredCalls(t *testing.T) {
 
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for err, want := range map[*directory.Error]string{
-		{Op: "put", Key: "a", Err: directory.ErrFull, Hint: "delete records"}:                          "meta: put a: the directory is full (delete records)",
-		{Op: "close", Err: directory.ErrClosed}:                                                        "meta: close: the directory is closed",
-		{Op: "get", Key: "a", Err: directory.Because(directory.ErrUnavailable, errors.New("refused"))}: "meta: get a: the directory does not answer: refused",
+		{Op: "put", Subject: "a", Err: directory.ErrFull, Hint: "delete records"}:                          "meta: put a: the directory is full (delete records)",
+		{Op: "close", Err: directory.ErrClosed}:                                                            "meta: close: the directory is closed",
+		{Op: "get", Subject: "a", Err: directory.Because(directory.ErrUnavailable, errors.New("refused"))}: "meta: get a: the directory does not answer: refused",
 	} {
 		if err.Error() != want {
 			t.Errorf("got %q, want %q", err, want)
@@ -313,7 +313,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	s := &scripted{write: func(directory.Change) (directory.Record, error) { return directory.Record{}, directory.ErrUnavailable }}
 	_, err := openScripted(t, s, directory.Options{}).Put(t.Context(), directory.Entry{Key: "a"})
 	var dressed *directory.Error
-	if !errors.As(err, &dressed) || dressed.Op != "put" || dressed.Key != "a" || !strings.Contains(dressed.Hint, "in doubt") {
+	if !errors.As(err, &dressed) || dressed.Op != "put" || dressed.Subject != "a" || !strings.Contains(dressed.Hint, "in doubt") {
 		t.Errorf("a write in doubt: %+v", dressed)
 	}
 	if _, err := directory.New(directory.Options{}); !errors.Is(err, directory.ErrInvalid) {

@@ -3,7 +3,9 @@ package directory
 import (
 	"context"
 	"errors"
-	"strings"
+	"fmt"
+
+	"meridian/internal/fault"
 )
 
 // What can go wrong. Every error of a Directory is an *Error that wraps one of
@@ -23,39 +25,18 @@ var (
 )
 
 // Error says which operation on which key failed, why, and what to do.
-type Error struct {
-	Op   string
-	Key  string
-	Err  error
-	Hint string
-}
+type Error = fault.Error[room]
 
-func (e *Error) Error() string {
-	var text strings.Builder
-	text.WriteString("meta: " + e.Op)
-	if e.Key != "" {
-		text.WriteString(" " + e.Key)
-	}
-	text.WriteString(": " + e.Err.Error())
-	if e.Hint != "" {
-		text.WriteString(" (" + e.Hint + ")")
-	}
-	return text.String()
-}
+type room struct{}
 
-func (e *Error) Unwrap() error { return e.Err }
-
-// reason pairs a sentinel with what the backend said about it.
-type reason struct{ sentinel, cause error }
-
-func (r *reason) Error() string   { return r.sentinel.Error() + ": " + r.cause.Error() }
-func (r *reason) Unwrap() []error { return []error{r.sentinel, r.cause} }
+// Name is the one that users know from logs.
+func (room) Name() string { return "meta" }
 
 // Because wraps a sentinel with its cause: both are found by errors.Is.
-func Because(sentinel, cause error) error { return &reason{sentinel, cause} }
+func Because(sentinel, cause error) error { return fmt.Errorf("%w: %w", sentinel, cause) }
 
 func invalid(op, key, problem, hint string) error {
-	return &Error{Op: op, Key: key, Err: Because(ErrInvalid, errors.New(problem)), Hint: hint}
+	return &Error{Op: op, Subject: key, Err: Because(ErrInvalid, errors.New(problem)), Hint: hint}
 }
 
 // fault dresses what came out of a call. It tells the caller's own context
@@ -66,13 +47,13 @@ func (d *directory) fault(ctx context.Context, op, key string, err error) error 
 	case err == nil || errors.As(err, &dressed):
 		return err
 	case ctx.Err() != nil:
-		return &Error{Op: op, Key: key, Err: context.Cause(ctx), Hint: inDoubt(op, "given up by the caller")}
+		return &Error{Op: op, Subject: key, Err: context.Cause(ctx), Hint: inDoubt(op, "given up by the caller")}
 	case d.life.Err() != nil:
-		return &Error{Op: op, Key: key, Err: ErrClosed}
+		return &Error{Op: op, Subject: key, Err: ErrClosed}
 	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled):
 		err = Because(ErrUnavailable, errors.New("no answer within "+d.options.CallTimeout.String()))
 	}
-	return &Error{Op: op, Key: key, Err: err, Hint: hintFor(op, err)}
+	return &Error{Op: op, Subject: key, Err: err, Hint: hintFor(op, err)}
 }
 
 // inDoubt warns a writer who cannot know whether the write was applied.
@@ -84,18 +65,18 @@ func inDoubt(op, hint string) string {
 	return hint
 }
 
+var hints = fault.Hints{
+	{ErrUnavailable, "is it running, and are its endpoints right?"},
+	{ErrExists, "swap it at its revision, or choose another key"},
+	{ErrChanged, "read it again and swap at its new revision"},
+	{ErrLeaseLost, "grant a new lease"},
+	{ErrFull, "delete records, or give the directory a larger quota"},
+}
+
 func hintFor(op string, err error) string {
-	switch {
-	case errors.Is(err, ErrUnavailable):
-		return inDoubt(op, "is it running, and are its endpoints right?")
-	case errors.Is(err, ErrExists):
-		return "swap it at its revision, or choose another key"
-	case errors.Is(err, ErrChanged):
-		return "read it again and swap at its new revision"
-	case errors.Is(err, ErrLeaseLost):
-		return "grant a new lease"
-	case errors.Is(err, ErrFull):
-		return "delete records, or give the directory a larger quota"
+	hint := hints.For(err)
+	if errors.Is(err, ErrUnavailable) {
+		return inDoubt(op, hint)
 	}
-	return ""
+	return hint
 }

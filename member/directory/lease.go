@@ -302,7 +302,7 @@ func (l *Lease) putBackOne(ctx context.Context, key string) error {
 	case errors.Is(err, ErrExists) && standing.Lease == id: // written before, the answer was lost
 	case errors.Is(err, ErrExists):
 		return &Error{
-			Op: "restore", Key: key, Err: Because(ErrLeaseLost, err),
+			Op: "restore", Subject: key, Err: Because(ErrLeaseLost, err),
 			Hint: "another owner took the key while this owner was cut off; a new start takes a new incarnation",
 		}
 	case errors.Is(err, ErrLeaseLost):

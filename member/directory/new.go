@@ -87,7 +87,7 @@ func (d *directory) enter() error {
 // dressed.
 func (d *directory) call(ctx context.Context, op, key string, do func(context.Context) error) error {
 	if err := d.enter(); err != nil {
-		return &Error{Op: op, Key: key, Err: err}
+		return &Error{Op: op, Subject: key, Err: err}
 	}
 	defer d.active.Done()
 	d.count.calls.Add(1)

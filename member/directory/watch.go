@@ -51,7 +51,7 @@ func (d *directory) Watch(ctx context.Context, prefix string, after Revision) (*
 	defer d.mu.Unlock()
 	if d.closed {
 		stop()
-		return nil, &Error{Op: "watch", Key: prefix, Err: ErrClosed}
+		return nil, &Error{Op: "watch", Subject: prefix, Err: ErrClosed}
 	}
 	d.watches[w] = struct{}{}
 	d.active.Go(func() { w.run(life) })

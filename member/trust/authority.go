@@ -58,7 +58,7 @@ type AuthorityOptions struct {
 func CreateAuthority(o AuthorityOptions) (*Authority, error) {
 	a, err := createAuthority(o)
 	if err != nil {
-		return nil, &Error{Op: "create CA in", Peer: o.Dir, Err: err, Hint: authorityHint(o.Dir, err)}
+		return nil, &Error{Op: "create CA in", Subject: o.Dir, Err: err, Hint: authorityHint(o.Dir, err)}
 	}
 	return a, nil
 }
@@ -67,7 +67,7 @@ func authorityHint(dir string, err error) string {
 	if errors.Is(err, ErrExists) {
 		return "a CA is never overwritten: to start anew, mv " + dir + " aside, and issue all certificates again"
 	}
-	return hintFor(err)
+	return hints.For(err)
 }
 
 func createAuthority(o AuthorityOptions) (*Authority, error) {
@@ -109,11 +109,11 @@ func createAuthority(o AuthorityOptions) (*Authority, error) {
 func OpenAuthority(dir string) (*Authority, error) {
 	certFile, keyFile := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key")
 	fault := func(file string, err error) (*Authority, error) {
-		hint := hintFor(err)
+		hint := hints.For(err)
 		if errors.Is(err, fs.ErrNotExist) {
 			hint = "`meridian cert init` makes a CA; its key stays on the host where it was made"
 		}
-		return nil, &Error{Op: "open CA", Peer: file, Err: err, Hint: hint}
+		return nil, &Error{Op: "open CA", Subject: file, Err: err, Hint: hint}
 	}
 	key, err := readFile(keyFile, ownerOnly)
 	if err != nil {

@@ -96,7 +96,7 @@ func keyFault(path string, err error) error {
 	case errors.Is(err, ErrExposed):
 		hint = "others may know it: stop the agents that use it, remove it and start them again"
 	}
-	return &Error{Op: "open cell key", Peer: path, Err: err, Hint: hint}
+	return &Error{Op: "open cell key", Subject: path, Err: err, Hint: hint}
 }
 
 // Derive makes the key for one purpose: HKDF-SHA256 of the cell's key without

@@ -52,7 +52,7 @@ func ReadCertificates(path string) ([]*x509.Certificate, error) {
 			return found, nil
 		}
 	}
-	return nil, &Error{Op: "read certificates", Peer: path, Err: err}
+	return nil, &Error{Op: "read certificates", Subject: path, Err: err}
 }
 
 // Description says what a certificate is, for people and programs.

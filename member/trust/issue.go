@@ -36,11 +36,11 @@ func (a *Authority) Issue(r Request) (Files, error) {
 	}
 	files := FilesIn(a.dir, r.Name)
 	if err := a.issue(r, files); err != nil {
-		hint := hintFor(err)
+		hint := hints.For(err)
 		if errors.Is(err, ErrExists) {
 			hint = "--renew replaces it"
 		}
-		return Files{}, &Error{Op: "issue certificate of", Peer: r.Name, Err: err, Hint: hint}
+		return Files{}, &Error{Op: "issue certificate of", Subject: r.Name, Err: err, Hint: hint}
 	}
 	return files, nil
 }

@@ -99,9 +99,9 @@ func refusal(chain []*x509.Certificate, err error) error {
 	if err == nil {
 		return nil
 	}
-	e := &Error{Op: "verify", Err: err, Hint: hintFor(err)}
+	e := &Error{Op: "verify", Err: err, Hint: hints.For(err)}
 	if len(chain) > 0 {
-		e.Peer = subject(chain[0])
+		e.Subject = subject(chain[0])
 	}
 	return e
 }
@@ -150,9 +150,9 @@ func Explain(err error) error {
 	case errors.As(err, &unverified):
 		return refusal(unverified.UnverifiedCertificates, classify(unverified.Err, time.Now(), x509.ExtKeyUsageClientAuth))
 	case errors.As(err, &plain):
-		return &Error{Op: "handshake", Err: &reason{ErrProtocol, err}, Hint: hintFor(ErrProtocol)}
+		return &Error{Op: "handshake", Err: fmt.Errorf("%w: %w", ErrProtocol, err), Hint: hints.For(ErrProtocol)}
 	case errors.As(err, &op) && op.Op == "remote error":
-		return &Error{Op: "handshake", Err: &reason{ErrRefused, op.Err}, Hint: hintFor(ErrRefused)}
+		return &Error{Op: "handshake", Err: fmt.Errorf("%w: %w", ErrRefused, op.Err), Hint: hints.For(ErrRefused)}
 	}
 	return err
 }

@@ -33,7 +33,7 @@ func CheckName(name string) error {
 	default:
 		return nil
 	}
-	return &Error{Op: "check name", Peer: fmt.Sprintf("%.80q", name), Err: because(ErrInvalid, problem), Hint: nameHint}
+	return &Error{Op: "check name", Subject: fmt.Sprintf("%.80q", name), Err: because(ErrInvalid, problem), Hint: nameHint}
 }
 
 func nameRune(r rune) bool {

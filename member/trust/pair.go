@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 )
@@ -63,7 +64,7 @@ func (p pair) parse() (tls.Certificate, error) {
 	case err != nil && bytes.Contains(p.key, []byte("ENCRYPTED")):
 		return parsed, because(ErrPair, "the key is encrypted, and an agent cannot ask for its password")
 	case err != nil:
-		return parsed, &reason{ErrPair, err}
+		return parsed, fmt.Errorf("%w: %w", ErrPair, err)
 	}
 	return parsed, nil
 }

@@ -86,12 +86,12 @@ func Verify(key CellKey, role Role, t Transcript, proof [ProofBytes]byte) error 
 		return &Error{Op: "verify proof", Err: because(ErrInvalid, "the peer is neither dialer nor listener")}
 	}
 	if t.Dialer.Nonce == t.Listener.Nonce {
-		return &Error{Op: "verify proof of", Peer: peer, Err: because(ErrProof, "both sides have the same nonce")}
+		return &Error{Op: "verify proof of", Subject: peer, Err: because(ErrProof, "both sides have the same nonce")}
 	}
 	want := Proof(key, role, t)
 	if !hmac.Equal(want[:], proof[:]) {
 		return &Error{
-			Op: "verify proof of", Peer: peer, Err: ErrProof,
+			Op: "verify proof of", Subject: peer, Err: ErrProof,
 			Hint: "agents of one cell share " + CellKeyFile + " in one state directory; between hosts, use certificates",
 		}
 	}

@@ -91,7 +91,7 @@ func (s *Source) identity() (*identity, error) {
 	i := s.current.Load()
 	if now.After(i.leaf.NotAfter) {
 		err := because(ErrExpired, fmt.Sprintf("%s ended at %s, it is %s", i.name, stamp(i.leaf.NotAfter), stamp(now)))
-		return nil, &Error{Op: "use", Peer: s.options.Cert, Err: err, Hint: hintFor(err)}
+		return nil, &Error{Op: "use", Subject: s.options.Cert, Err: err, Hint: hints.For(err)}
 	}
 	return i, nil
 }
@@ -163,14 +163,14 @@ func (f Files) read() (c contents, err error) {
 			refused = groupReads
 		}
 		if *file.into, err = readFile(file.path, refused); err != nil {
-			return c, &Error{Op: "read", Peer: file.path, Err: err, Hint: hintFor(err)}
+			return c, &Error{Op: "read", Subject: file.path, Err: err, Hint: hints.For(err)}
 		}
 	}
 	return c, nil
 }
 
 func (f Files) fault(err error) error {
-	return &Error{Op: "use", Peer: f.Cert, Err: err, Hint: hintFor(err)}
+	return &Error{Op: "use", Subject: f.Cert, Err: err, Hint: hints.For(err)}
 }
 
 func (c contents) digest() [sha256.Size]byte {

@@ -52,7 +52,9 @@ package trust
 
 import (
 	"errors"
-	"strings"
+	"fmt"
+
+	"meridian/internal/fault"
 )
 
 // What can go wrong. Errors of this room wrap one of these or an error of the
@@ -74,34 +76,10 @@ var (
 )
 
 // Error says what failed on which file, agent or peer, why, and what to do.
-type Error struct {
-	Op   string
-	Peer string
-	Err  error
-	Hint string
-}
+type Error = fault.Error[room]
 
-func (e *Error) Error() string {
-	var text strings.Builder
-	text.WriteString("trust: " + e.Op)
-	if e.Peer != "" {
-		text.WriteString(" " + e.Peer)
-	}
-	text.WriteString(": " + e.Err.Error())
-	if e.Hint != "" {
-		text.WriteString(" (" + e.Hint + ")")
-	}
-	return text.String()
-}
+type room struct{}
 
-func (e *Error) Unwrap() error { return e.Err }
+func (room) Name() string { return "trust" }
 
-// reason pairs a sentinel with its cause: errors.Is finds both.
-type reason struct{ sentinel, cause error }
-
-func (r *reason) Error() string   { return r.sentinel.Error() + ": " + r.cause.Error() }
-func (r *reason) Unwrap() []error { return []error{r.sentinel, r.cause} }
-
-func because(sentinel error, problem string) error {
-	return &reason{sentinel, errors.New(problem)}
-}
+func because(sentinel error, problem string) error { return fmt.Errorf("%w: %s", sentinel, problem) }

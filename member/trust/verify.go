@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"meridian/internal/fault"
 )
 
 var errNoCertificate = because(ErrName, "there is no certificate")
@@ -32,7 +34,7 @@ func classify(err error, now time.Time, usage x509.ExtKeyUsage) error {
 	case errors.As(err, &unknown):
 		return because(ErrAuthority, "its issuer is "+unknown.Cert.Issuer.String())
 	case !errors.As(err, &invalid):
-		return &reason{ErrFile, err}
+		return fmt.Errorf("%w: %w", ErrFile, err)
 	case invalid.Reason == x509.Expired && now.Before(invalid.Cert.NotBefore):
 		return because(ErrNotYetValid, fmt.Sprintf("%s begins at %s, it is %s", subject(invalid.Cert), stamp(invalid.Cert.NotBefore), stamp(now)))
 	case invalid.Reason == x509.Expired:
@@ -40,7 +42,7 @@ func classify(err error, now time.Time, usage x509.ExtKeyUsage) error {
 	case invalid.Reason == x509.IncompatibleUsage:
 		return because(ErrUsage, "it cannot be used as "+usageNames[usage])
 	}
-	return &reason{ErrAuthority, invalid}
+	return fmt.Errorf("%w: %w", ErrAuthority, invalid)
 }
 
 // subject is the agent that a certificate names, or what else it is called.
@@ -53,26 +55,14 @@ func subject(c *x509.Certificate) string {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func hintFor(err error) string {
-	switch {
-	case errors.Is(err, ErrExpired):
-		return "issue a new one: `meridian cert issue NAME --renew`; running agents take it up by themselves"
-	case errors.Is(err, ErrNotYetValid):
-		return "compare the clocks of the two hosts"
-	case errors.Is(err, ErrAuthority):
-		return "both sides need certificates of one CA: compare ca.crt with `meridian cert show`"
-	case errors.Is(err, ErrUsage):
-		return "an agent's certificate must be good for both server and client"
-	case errors.Is(err, ErrExposed):
-		return "chmod it to that"
-	case errors.Is(err, ErrPair):
-		return "bring both files of the pair; `meridian cert issue NAME --renew` makes a new pair"
-	case errors.Is(err, ErrName):
-		return "issue one for that agent: `meridian cert issue NAME`"
-	case errors.Is(err, ErrProtocol):
-		return "is it an agent, and has it been given certificates?"
-	case errors.Is(err, ErrRefused):
-		return "its log says why; most often the two have certificates of different CAs"
-	}
-	return ""
+var hints = fault.Hints{
+	{ErrExpired, "issue a new one: `meridian cert issue NAME --renew`; running agents take it up by themselves"},
+	{ErrNotYetValid, "compare the clocks of the two hosts"},
+	{ErrAuthority, "both sides need certificates of one CA: compare ca.crt with `meridian cert show`"},
+	{ErrUsage, "an agent's certificate must be good for both server and client"},
+	{ErrExposed, "chmod it to that"},
+	{ErrPair, "bring both files of the pair; `meridian cert issue NAME --renew` makes a new pair"},
+	{ErrName, "issue one for that agent: `meridian cert issue NAME`"},
+	{ErrProtocol, "is it an agent, and has it been given certificates?"},
+	{ErrRefused, "its log says why; most often the two have certificates of different CAs"},
 }

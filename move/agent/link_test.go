@@ -209,7 +209,7 @@ func TestNotifyOnce(t *testing.T) {
 			return errors.Join(send(), fmt.Errorf("%w: before it answered", fabric.ErrPeerGone))
 		}, 1, fabric.ErrPeerGone},
 		"never connected": {func(func() error) error {
-			return &fabric.Error{Op: "connect", Peer: "b", Err: fabric.ErrPeerGone}
+			return &fabric.Error{Op: "connect", Subject: "b", Err: fabric.ErrPeerGone}
 		}, 1, nil},
 		"not supported": {func(func() error) error { return fabric.ErrUnsupported }, 1, nil},
 	} {

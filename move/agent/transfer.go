@@ -109,7 +109,7 @@ func (t *Transfer) Await(ctx context.Context) error {
 		return err
 	}
 	if _, err := t.Status(); err != nil {
-		return &fabric.Error{Op: t.Op.String(), Peer: t.record.Peer, Err: err}
+		return &fabric.Error{Op: t.Op.String(), Subject: t.record.Peer, Err: err}
 	}
 	return nil
 }

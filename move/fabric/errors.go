@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"meridian/internal/clip"
+	"meridian/internal/fault"
 	"meridian/move/mem"
 	"meridian/move/mrdn"
 )
@@ -40,29 +41,17 @@ var (
 	ErrGrantRevoked = errors.New("fabric: the grant was revoked")
 )
 
-// Error is an error of one operation with one peer. Hint says what to do, where
-// that is more than Hint knows of Err.
-type Error struct {
-	Op   string
-	Peer string
-	Err  error
-	Hint string
-}
+// Error is an error of one operation with one peer. Its hint says what to do,
+// where that is more than Hint knows of Err.
+type Error = fault.Error[room]
 
-func (e *Error) Error() string {
-	if e.Peer == "" {
-		return fmt.Sprintf("%s: %v", e.Op, e.Err)
-	}
-	return fmt.Sprintf("%s %s: %v", e.Op, e.Peer, e.Err)
-}
+type room struct{}
 
-func (e *Error) Unwrap() error { return e.Err }
+// Name is none: operations and errors of this room say whose they are, and
+// texts stand beside their hints.
+func (room) Name() string { return "" }
 
-// hints say what to do about what went wrong, for people.
-var hints = []struct {
-	err  error
-	hint string
-}{
+var hints = fault.Hints{
 	{ErrStalePeer, "the peer was started anew; look it up again"},
 	{ErrVersion, "run versions of Meridian on both sides that speak a common one"},
 	{ErrPeerGone, "see that the peer runs and can be reached from here; `meridian peers` lists those that live"},
@@ -82,12 +71,7 @@ func Hint(err error) string {
 			return e.Hint
 		}
 	}
-	for _, h := range hints {
-		if errors.Is(err, h.err) {
-			return h.hint
-		}
-	}
-	return ""
+	return hints.For(err)
 }
 
 // WithOp says of an error which operation with which peer it ended, unless it
@@ -97,7 +81,7 @@ func WithOp(op string, p Peer, err error) error {
 	if errors.As(err, &already) {
 		return err
 	}
-	return &Error{Op: op, Peer: p.Name, Err: err}
+	return &Error{Op: op, Subject: p.Name, Err: err}
 }
 
 // sentinels in the order in which ToCode looks for them: an error that wraps

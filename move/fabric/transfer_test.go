@@ -233,7 +233,7 @@ func TestErrorsSurviveTheWire(t *testing.T) {
 	if err := FromCode(9999, ""); !errors.Is(err, ErrRefused) {
 		t.Errorf("an unknown code became %v", err)
 	}
-	wrapped := &Error{Op: "connect", Peer: "b", Err: mem.ErrBounds}
+	wrapped := &Error{Op: "connect", Subject: "b", Err: mem.ErrBounds}
 	if !errors.Is(wrapped, mem.ErrBounds) || wrapped.Error() != "connect b: mem: out of bounds" {
 		t.Errorf("%v", wrapped)
 	}
@@ -255,13 +255,13 @@ func TestAStrangersWordsAreCut(t *testing.T) {
 }
 
 func TestHints(t *testing.T) {
-	inner := &Error{Op: "connect", Peer: "b", Err: ErrPeerGone, Hint: "start it"}
+	inner := &Error{Op: "connect", Subject: "b", Err: ErrPeerGone, Hint: "start it"}
 	for _, c := range []struct {
 		err  error
 		want string
 	}{
 		{inner, "start it"},
-		{&Error{Op: "read", Peer: "b", Err: fmt.Errorf("tcp: %w", inner)}, "start it"},
+		{&Error{Op: "read", Subject: "b", Err: fmt.Errorf("tcp: %w", inner)}, "start it"},
 		{fmt.Errorf("all: %w", errors.Join(errors.New("other"), ErrPeerGone)), "meridian peers"},
 		{FromCode(mrdn.CodeGrantExpired, "an hour ago"), "another grant"},
 	} {

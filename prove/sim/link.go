@@ -47,7 +47,7 @@ func (l *peerLink) connected() (*connection, error) {
 }
 
 func (l *peerLink) error(op string, err error) error {
-	return &fabric.Error{Op: op, Peer: l.peer.Name, Err: err}
+	return &fabric.Error{Op: op, Subject: l.peer.Name, Err: err}
 }
 
 // Prepare checks a request and cuts it into parts.

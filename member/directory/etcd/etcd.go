@@ -55,7 +55,7 @@ type Options struct {
 
 func (o Options) checked() (Options, error) {
 	refuse := func(key, problem, hint string) error {
-		return &directory.Error{Op: "open etcd", Key: key, Err: directory.Because(directory.ErrInvalid, errors.New(problem)), Hint: hint}
+		return &directory.Error{Op: "open etcd", Subject: key, Err: directory.Because(directory.ErrInvalid, errors.New(problem)), Hint: hint}
 	}
 	if len(o.Endpoints) == 0 {
 		return o, refuse("", "there are no endpoints", "name one: unix:///path, http://host:port or https://host:port")

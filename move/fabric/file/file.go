@@ -178,10 +178,10 @@ func (f *Fabric) Connect(_ context.Context, p fabric.Peer) (fabric.Link, error) 
 	case f.closed:
 		return nil, fabric.ErrClosed
 	case p.Name != self.Name:
-		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: fabric.ErrPeerGone, Hint: "a file fabric reaches only its own agent"}
+		return nil, &fabric.Error{Op: "connect", Subject: p.Name, Err: fabric.ErrPeerGone, Hint: "a file fabric reaches only its own agent"}
 	case p.Incarnation != self.Incarnation && p.Incarnation != (kv.ID{}):
 		err := fmt.Errorf("%w: expected %s, came %s", fabric.ErrStalePeer, p.Incarnation, self.Incarnation)
-		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: err}
+		return nil, &fabric.Error{Op: "connect", Subject: p.Name, Err: err}
 	}
 	return &link{fabric: f, self: self}, nil
 }

@@ -192,12 +192,12 @@ func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error
 		return nil, fabric.ErrClosed
 	}
 	if far == nil {
-		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: fabric.ErrPeerGone, Hint: "no such agent in this network"}
+		return nil, &fabric.Error{Op: "connect", Subject: p.Name, Err: fabric.ErrPeerGone, Hint: "no such agent in this network"}
 	}
 	came := far.options.Incarnation
 	if p.Incarnation != (kv.ID{}) && p.Incarnation != came {
 		err := fmt.Errorf("%w: expected %s, came %s", fabric.ErrStalePeer, p.Incarnation, came)
-		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: err}
+		return nil, &fabric.Error{Op: "connect", Subject: p.Name, Err: err}
 	}
 	l := &link{near: f, far: far, peer: fabric.Peer{Name: far.options.Agent, Incarnation: came, Address: far.Address()}}
 	if !f.keep(l) {
@@ -205,7 +205,7 @@ func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error
 	}
 	if !far.keep(l) {
 		_ = l.Close(ctx) // nothing was posted yet
-		return nil, &fabric.Error{Op: "connect", Peer: p.Name, Err: fabric.ErrPeerGone}
+		return nil, &fabric.Error{Op: "connect", Subject: p.Name, Err: fabric.ErrPeerGone}
 	}
 	return l, nil
 }

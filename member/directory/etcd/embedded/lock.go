@@ -22,13 +22,13 @@ type lock struct{ file *os.File }
 func acquire(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, &directory.Error{Op: "open directory server", Key: path, Err: err}
+		return nil, &directory.Error{Op: "open directory server", Subject: path, Err: err}
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		defer f.Close()
 		return nil, &directory.Error{
-			Op: "open directory server", Key: path, Err: ErrInUse,
+			Op: "open directory server", Subject: path, Err: ErrInUse,
 			Hint: "stop " + holder(f) + ", or use another state directory",
 		}
 	}
@@ -39,7 +39,7 @@ func acquire(path string) (*lock, error) {
 		_, err = fmt.Fprintln(f, os.Getpid())
 	}
 	if err != nil {
-		return nil, errors.Join(&directory.Error{Op: "open directory server", Key: path, Err: err}, f.Close())
+		return nil, errors.Join(&directory.Error{Op: "open directory server", Subject: path, Err: err}, f.Close())
 	}
 	return &lock{file: f}, nil
 }

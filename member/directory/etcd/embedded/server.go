@@ -131,7 +131,7 @@ func (o Options) checked() (Options, *url.URL, error) {
 }
 
 func refuse(key, problem, hint string) error {
-	return &directory.Error{Op: "open directory server", Key: key, Err: directory.Because(directory.ErrInvalid, errors.New(problem)), Hint: hint}
+	return &directory.Error{Op: "open directory server", Subject: key, Err: directory.Because(directory.ErrInvalid, errors.New(problem)), Hint: hint}
 }
 
 // checkListen lets nothing but this machine in, unless certificates say who
@@ -175,11 +175,11 @@ func checkCertificate(f trust.Files) error {
 
 func makePrivate(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return &directory.Error{Op: "open directory server", Key: dir, Err: err, Hint: "choose a state directory that this user can make"}
+		return &directory.Error{Op: "open directory server", Subject: dir, Err: err, Hint: "choose a state directory that this user can make"}
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return &directory.Error{Op: "open directory server", Key: dir, Err: err}
+		return &directory.Error{Op: "open directory server", Subject: dir, Err: err}
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return refuse(dir, fmt.Sprintf("others can enter it: its mode is %04o", mode), "chmod 700 it")
@@ -190,7 +190,7 @@ func makePrivate(dir string) error {
 func (s *Server) start(ctx context.Context, o Options, listen *url.URL) error {
 	e, err := embed.StartEtcd(s.configure(o, listen))
 	if err != nil {
-		return &directory.Error{Op: "open directory server", Key: o.Dir, Err: err, Hint: "if its data is damaged, move " + filepath.Join(o.Dir, memberName) + " away: owners put their records back"}
+		return &directory.Error{Op: "open directory server", Subject: o.Dir, Err: err, Hint: "if its data is damaged, move " + filepath.Join(o.Dir, memberName) + " away: owners put their records back"}
 	}
 	s.etcd = e
 	select {
@@ -202,7 +202,7 @@ func (s *Server) start(ctx context.Context, o Options, listen *url.URL) error {
 	if err != nil {
 		s.logs.closing.Store(true)
 		e.Close()
-		return &directory.Error{Op: "open directory server", Key: o.Dir, Err: err}
+		return &directory.Error{Op: "open directory server", Subject: o.Dir, Err: err}
 	}
 	s.endpoint = listen.String()
 	if listen.Scheme != "unix" {
@@ -251,7 +251,7 @@ func (s *Server) observe() {
 	case <-s.etcd.Server.StopNotify():
 	}
 	if !s.logs.closing.Load() {
-		s.failed <- &directory.Error{Op: "serve directory", Key: s.endpoint, Err: err, Hint: "restart it: leases and records are kept"}
+		s.failed <- &directory.Error{Op: "serve directory", Subject: s.endpoint, Err: err, Hint: "restart it: leases and records are kept"}
 	}
 }
 
