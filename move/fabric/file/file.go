@@ -183,23 +183,36 @@ func (f *Fabric) Connect(_ context.Context, p fabric.Peer) (fabric.Link, error) 
 		err := fmt.Errorf("%w: expected %s, came %s", fabric.ErrStalePeer, p.Incarnation, self.Incarnation)
 		return nil, &fabric.Error{Op: "connect", Subject: p.Name, Err: err}
 	}
-	return &link{fabric: f, self: self}, nil
+	return &workers.Link{
+		Pool: f.pool, Regions: &f.regions, Self: self, Far: self, Events: f.options.Events, Bind: f.bind, Move: f.move,
+	}, nil
 }
 
-func (f *Fabric) isClosed() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.closed
+// bind is of this agent's own memory and files: nothing is asked of a peer.
+func (f *Fabric) bind(t *workers.Task, _ kv.ID) (*fabric.Bound, func(), error) {
+	b, err := f.regions.BindAs(t.Prepared.Remote, t.Prepared.Op == fabric.Write)
+	return b, b.Release, err
+}
+
+func (f *Fabric) move(dst, src *fabric.Bound, stopped func() error) (begun bool, err error) {
+	m := mover{
+		checked: !f.options.NoChecksums, sync: f.options.Sync, stopped: stopped,
+		dst: side{dst, f.disksOf(dst.List)}, src: side{src, f.disksOf(src.List)},
+	}
+	err = m.run()
+	return m.begun, err
 }
 
 // Close stops everything and waits for it. It may be called again.
 func (f *Fabric) Close(ctx context.Context) error {
 	f.mu.Lock()
 	f.closed = true
+	f.mu.Unlock()
+	errs := []error{f.pool.Close(ctx)} // first: what runs finds its files
+	f.mu.Lock()
 	disks := f.disks
 	f.disks = make(map[uint64]*disk)
 	f.mu.Unlock()
-	errs := []error{f.pool.Close(ctx)}
 	for _, d := range disks {
 		errs = append(errs, d.close())
 	}

@@ -199,7 +199,7 @@ func (f *Fabric) Connect(ctx context.Context, p fabric.Peer) (fabric.Link, error
 		err := fmt.Errorf("%w: expected %s, came %s", fabric.ErrStalePeer, p.Incarnation, came)
 		return nil, &fabric.Error{Op: "connect", Subject: p.Name, Err: err}
 	}
-	l := &link{near: f, far: far, peer: fabric.Peer{Name: far.options.Agent, Incarnation: came, Address: far.Address()}}
+	l := newLink(f, far)
 	if !f.keep(l) {
 		return nil, fabric.ErrClosed
 	}
@@ -220,7 +220,7 @@ func (f *Fabric) isClosed() bool {
 func (f *Fabric) keep(l *link) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed || l.usable() != nil {
+	if f.closed || l.Usable() != nil {
 		return false
 	}
 	f.links[l] = struct{}{}

@@ -2,12 +2,10 @@ package workers_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"meridian/kv"
 	"meridian/move/fabric"
@@ -57,7 +55,9 @@ func (f *loopback) Connect(_ context.Context, p fabric.Peer) (fabric.Link, error
 	case p.Incarnation != (kv.ID{}) && p.Incarnation != f.self.Incarnation:
 		return nil, fmt.Errorf("%w: expected %s, came %s", fabric.ErrStalePeer, p.Incarnation, f.self.Incarnation)
 	}
-	return &loop{fabric: f}, nil
+	return &workers.Link{
+		Pool: f.pool, Regions: &f.regions, Self: f.self, Far: f.self, Events: f.events, Bind: f.bind, Move: f.move,
+	}, nil
 }
 
 func (f *loopback) Close(ctx context.Context) error {
@@ -65,49 +65,19 @@ func (f *loopback) Close(ctx context.Context) error {
 	return f.pool.Close(ctx)
 }
 
-type loop struct {
-	fabric *loopback
-	closed atomic.Bool
+// bind asks for the far memory once more: what was prepared before a fence must
+// not run after it.
+func (f *loopback) bind(t *workers.Task, _ kv.ID) (*fabric.Bound, func(), error) {
+	b, err := f.regions.Bind(t.Prepared.Remote)
+	return b, b.Release, err
 }
 
-func (l *loop) Peer() fabric.Peer {
-	return fabric.Peer{Name: l.fabric.self.Name, Incarnation: l.fabric.self.Incarnation, Address: l.fabric.Address()}
-}
-
-func (l *loop) Prepare(op fabric.Op, local, remote fabric.List) (*fabric.Prepared, error) {
-	return fabric.NewPrepared(&l.fabric.regions, op, local, remote)
-}
-
-func (l *loop) Post(ctx context.Context, p *fabric.Prepared, o fabric.PostOptions) (*fabric.Transfer, error) {
-	if l.closed.Load() || l.fabric.closed.Load() {
-		return nil, fabric.ErrClosed
-	}
-	o.Notification = slices.Clone(o.Notification)
-	return l.fabric.pool.Post(ctx, workers.Job{
-		Group: l, ID: o.ID, Prepared: p, Run: func(t *workers.Task) (fabric.State, error) { return l.move(t, o) },
-	})
-}
-
-// move checks once more what may have changed since Prepare, copies, notifies.
-func (l *loop) move(t *workers.Task, o fabric.PostOptions) (fabric.State, error) {
-	p := t.Prepared
-	if err := l.fabric.regions.Current(p.Local); err != nil {
-		return fabric.NotSubmitted, err
-	}
-	remote, err := l.fabric.regions.Bind(p.Remote)
-	if err != nil {
-		return fabric.NotSubmitted, err
-	}
-	defer remote.Release()
-	t.Transfer.Advance(fabric.Submitting)
-	to, from := p.Local, remote
-	if p.Op == fabric.Write {
-		to, from = remote, p.Local
-	}
+// move looks between two pieces whether it was stopped.
+func (f *loopback) move(to, from *fabric.Bound, stopped func() error) (begun bool, err error) {
 	target, source := to.List.Walk(), from.List.Walk()
 	for target.Left() > 0 {
-		if err := t.Stopped(); err != nil {
-			return fabric.InDoubt, err
+		if err := stopped(); err != nil {
+			return true, err
 		}
 		piece := source.Next(64 << 10)
 		for at := uint64(0); at < piece.Length; {
@@ -116,42 +86,7 @@ func (l *loop) move(t *workers.Task, o fabric.PostOptions) (fabric.State, error)
 			at += cut.Length
 		}
 	}
-	t.Transfer.Advance(fabric.Submitted)
-	if o.Notify {
-		n := fabric.Notification{From: l.fabric.self.Name, Incarnation: l.fabric.self.Incarnation, Transfer: o.ID, Payload: o.Notification}
-		err = errors.Join(t.Stopped(), fabric.Deliver(l.fabric.events, n))
-	}
-	if err != nil {
-		return fabric.InDoubt, err
-	}
-	return fabric.Done, nil
-}
-
-func (l *loop) Notify(ctx context.Context, id kv.ID, payload []byte) error {
-	if err := l.fabric.pool.Drain(ctx, l.posted); err != nil {
-		return err
-	}
-	nothing, err := l.Prepare(fabric.Write, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer nothing.Release()
-	t, err := l.Post(ctx, nothing, fabric.PostOptions{ID: id, Notify: true, Notification: payload})
-	if err != nil {
-		return err
-	}
-	return t.Await(ctx)
-}
-
-func (l *loop) posted(t *workers.Task) bool { return t.Group == l }
-
-func (l *loop) Estimate(_ fabric.Op, bytes, pieces uint64) time.Duration {
-	return l.fabric.pool.Estimate(bytes, pieces)
-}
-
-func (l *loop) Close(ctx context.Context) error {
-	l.closed.Store(true)
-	return l.fabric.pool.Fence(ctx, fabric.ErrClosed, l.posted)
+	return true, nil
 }
 
 func TestLoopbackPassesTheSuite(t *testing.T) {
@@ -163,6 +98,7 @@ func TestLoopbackPassesTheSuite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			self.Address = []byte(self.Name)
 			return &loopback{self: self, events: events, pool: pool}
 		},
 	})
