@@ -379,9 +379,9 @@ var edits = []edit{
 	{
 		DigestIgnored, "move/transceiver/handoff/handoffsim/work.go",
 		`	if err != nil {
-		w.after(0, p, func() { end(0, err) })`,
+		w.After(0, p, func() { end(0, err) })`,
 		`	if err != nil && !BUG {
-		w.after(0, p, func() { end(0, err) })`,
+		w.After(0, p, func() { end(0, err) })`,
 	},
 	{
 		DigestIgnored, "move/transceiver/handoff/accept.go",

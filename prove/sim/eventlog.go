@@ -7,22 +7,21 @@ import (
 	"strings"
 	"time"
 
+	"meridian/internal/seeded"
 	"meridian/move/mrdn"
 )
 
 // entry is one thing that happened. It is kept as it was said and put into words
 // only when it is printed; what it refers to must not change.
 type entry struct {
-	at       time.Duration
+	seeded.Entry
 	process  *process  // nil: the world
 	transfer *transfer // nil: none in particular
-	format   string
-	args     []any
 }
 
 // note adds to the story.
 func (w *world) note(p *process, t *transfer, format string, args ...any) {
-	w.story = append(w.story, entry{at: w.now, process: p, transfer: t, format: format, args: args})
+	w.story = append(w.story, entry{seeded.Entry{At: w.now, Format: format, Args: args}, p, t})
 }
 
 func (e *entry) String() string {
@@ -33,7 +32,7 @@ func (e *entry) String() string {
 	if e.transfer != nil {
 		what = e.transfer.String()
 	}
-	return fmt.Sprintf("%13.3fms  %-5s %-5s %s", float64(e.at)/float64(time.Millisecond), who, what, fmt.Sprintf(e.format, e.args...))
+	return fmt.Sprintf("%13.3fms  %-5s %-5s %s", float64(e.At)/float64(time.Millisecond), who, what, fmt.Sprintf(e.Format, e.Args...))
 }
 
 // noteFrame tells of a frame that was heard.
@@ -99,7 +98,7 @@ func (r *Result) Tell(out io.Writer, most int) error {
 
 // concerns reports whether an event belongs to the story of the violation.
 func (r *Result) concerns(e *entry) bool {
-	t := r.Violation.transfer
+	t := r.about
 	switch {
 	case t == nil:
 		return true

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/internal/seeded"
 	"meridian/move/transceiver/handoff"
-	"meridian/move/transceiver/handoff/handoffsim"
 )
 
 // Worlds of hand-offs exercise everything that is counted, but for two ends that
@@ -25,7 +25,7 @@ func TestHandOffWorlds(t *testing.T) {
 	rare := []string{handoff.ErrTaken.Error(), handoff.ErrDeclined.Error()}
 	for _, s := range found.Tally.HandOffs.Sections() {
 		for _, c := range s.Counts {
-			if unknown := c.Name == handoffsim.OtherReason; (*c.N == 0) != unknown && !slices.Contains(rare, c.Name) {
+			if unknown := c.Name == seeded.OtherReason; (*c.N == 0) != unknown && !slices.Contains(rare, c.Name) {
 				t.Errorf("%s: %q was counted %d times", s.Title, c.Name, *c.N)
 			}
 		}

@@ -26,8 +26,9 @@
 package sim
 
 import (
-	"fmt"
-	"time"
+	"meridian/internal/seeded"
+	"meridian/keep/store/storesim"
+	"meridian/move/transceiver/handoff/handoffsim"
 )
 
 // Options says which world.
@@ -43,25 +44,14 @@ type Result struct {
 	Options   Options
 	Violation *Violation // nil: all promises were kept
 	Tally     Tally
+	about     *transfer // that the violation is about, if it is about one
 	story     []entry
 	world     string // what was drawn for it
 	state     string // of everything, when the promise was broken
 }
 
 // Violation is a promise that was broken.
-type Violation struct {
-	// Rule names the promise.
-	Rule string
-	// What happened instead.
-	What string
-	// At is when, by the world's clock; Event which one it was.
-	At    time.Duration
-	Event int
-
-	transfer *transfer // that it is about, if it is about one
-}
-
-func (v *Violation) Error() string { return fmt.Sprintf("%s: %s", v.Rule, v.What) }
+type Violation = seeded.Violation
 
 // Run lives through one world.
 func Run(o Options) *Result {
@@ -99,16 +89,29 @@ func (s *reusable) run(o Options) *Result {
 func (s *reusable) play(o Options) *Result {
 	switch o.World {
 	case HandOffs:
-		return s.playHandOffs(o)
+		lived := handoffsim.Run(o.Seed)
+		return retold(s, o, lived, Tally{Events: lived.Tally.Events, HandOffs: lived.Tally})
 	case Store:
-		return s.playStore(o)
+		lived := storesim.Run(o.Seed)
+		return retold(s, o, lived, Tally{Events: lived.Tally.Events, Store: lived.Tally})
 	}
 	w := newWorld(s, o)
 	s.story = nil // the world's, and then the result's, until it is given back
 	w.live()
 	w.tally.Events = uint64(w.events)
 	w.tally.Simulated = w.now
-	return &Result{Options: o, Violation: w.violation, Tally: w.tally, story: w.story, world: w.swarm.String(), state: w.state}
+	return &Result{Options: o, Violation: w.violation, about: w.about, Tally: w.tally, story: w.story, world: w.swarm.String(), state: w.state}
+}
+
+// retold is the result of another room's world as one of these.
+func retold[T any](s *reusable, o Options, lived *seeded.Result[T], counts Tally) *Result {
+	counts.Worlds, counts.Simulated = 1, lived.Simulated
+	r := &Result{Options: o, Violation: lived.Violation, Tally: counts, world: lived.World, state: lived.State, story: s.story}
+	s.story = nil // the result's, until it is given back
+	for _, e := range lived.Story {
+		r.story = append(r.story, entry{Entry: e})
+	}
+	return r
 }
 
 // reuse takes back what a result holds, once its reader has done with it.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
+
+	"meridian/internal/seeded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,9 +39,9 @@ func TestWorlds(t *testing.T) {
 		report(t, r)
 	}
 	for _, s := range found.Tally.sections() {
-		for _, r := range s.rows {
-			if unknown := r.name == anotherReason; (*r.count == 0) != unknown {
-				t.Errorf("%s: %q was counted %d times; worlds exercise everything, and nothing that has no name", s.title, r.name, *r.count)
+		for _, c := range s.Counts {
+			if unknown := c.Name == seeded.OtherReason; (*c.N == 0) != unknown {
+				t.Errorf("%s: %q was counted %d times; worlds exercise everything, and nothing that has no name", s.Title, c.Name, *c.N)
 			}
 		}
 	}
@@ -155,7 +157,7 @@ func TestStoryOfAViolation(t *testing.T) {
 	w.violate("a second one", nil, "is not the first")
 	w.state = w.describe()
 	w.clear()
-	r := &Result{Options: w.options, Violation: w.violation, story: w.story, world: w.swarm.String(), state: w.state}
+	r := &Result{Options: w.options, Violation: w.violation, about: w.about, story: w.story, world: w.swarm.String(), state: w.state}
 	var b strings.Builder
 	if err := r.Tell(&b, 1000); err != nil {
 		t.Fatal(err)

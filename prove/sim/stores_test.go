@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"meridian/internal/seeded"
 	"meridian/keep/store/owner"
-	"meridian/keep/store/storesim"
 )
 
 // Worlds of the object cache keep every promise, and exercise all that is counted,
@@ -23,7 +23,7 @@ func TestStoreWorlds(t *testing.T) {
 	}
 	for _, s := range found.Tally.Store.Sections() {
 		for _, c := range s.Counts {
-			if *c.N == 0 && c.Name != storesim.OtherReason && c.Name != owner.ErrFull.Error() && c.Name != owner.ErrOverloaded.Error() {
+			if *c.N == 0 && c.Name != seeded.OtherReason && c.Name != owner.ErrFull.Error() && c.Name != owner.ErrOverloaded.Error() {
 				t.Errorf("%s: %q was never counted", s.Title, c.Name)
 			}
 		}

@@ -1,12 +1,12 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 	"time"
 
+	"meridian/internal/seeded"
 	"meridian/keep/store/storesim"
 	"meridian/move/agent"
 	"meridian/move/fabric"
@@ -43,8 +43,6 @@ var reasons = [...]error{
 	fabric.ErrGrantSpans, fabric.ErrGrantPeer, fabric.ErrGrantOp, fabric.ErrGrantExpired, fabric.ErrGrantRevoked,
 }
 
-const anotherReason = "another reason"
-
 func (t *Tally) end(x *transfer) {
 	t.Ends[x.op-fabric.Read][x.state-fabric.Done]++
 	if x.tries > 1 {
@@ -53,13 +51,7 @@ func (t *Tally) end(x *transfer) {
 	if x.err == nil {
 		return
 	}
-	for i, reason := range reasons {
-		if errors.Is(x.err, reason) {
-			t.Reasons[i]++
-			return
-		}
-	}
-	t.Reasons[len(reasons)]++
+	seeded.Failed(t.Reasons[:], reasons[:], x.err)
 }
 
 func (t *Tally) notified(err error) {
@@ -70,48 +62,32 @@ func (t *Tally) notified(err error) {
 	}
 }
 
-// row is one count, for adding and for printing.
-type row struct {
-	name  string
-	count *uint64
-}
-
-// section is rows that belong together.
-type section struct {
-	title string
-	rows  []row
-}
-
-func (t *Tally) sections() []section {
-	faults := section{title: "faults"}
+func (t *Tally) sections() seeded.Sections {
+	var faults seeded.Counts
+	count := func(to *seeded.Counts, name string, n *uint64) { *to = append(*to, seeded.Counts{{name, n}}...) }
 	for f := range t.Faults {
 		if Fault(f) != FullQueue { // a property of a world, not an event
-			faults.rows = append(faults.rows, row{Fault(f).String(), &t.Faults[f]})
+			count(&faults, Fault(f).String(), &t.Faults[f])
 		}
 	}
-	ends := section{title: "transfers", rows: []row{
+	ends := seeded.Counts{
 		{"posted", &t.Posted},
 		{"of a request that was posted before", &t.Again},
 		{"of an id that was posted before", &t.Repeated},
 		{"  which the agent had forgotten", &t.Relived},
 		{"tried on another fabric", &t.SecondTries},
 		{"whose client died", &t.Abandoned},
-	}}
+	}
 	for op := range t.Ends {
 		for end := range t.Ends[op] {
 			name := fmt.Sprintf("%v %v", fabric.Op(op)+fabric.Read, fabric.State(end)+fabric.Done)
-			ends.rows = append(ends.rows, row{name, &t.Ends[op][end]})
+			count(&ends, name, &t.Ends[op][end])
 		}
 	}
 	for stage := range t.Cancelled {
-		ends.rows = append(ends.rows, row{fmt.Sprintf("cancelled when %v", fabric.State(stage)), &t.Cancelled[stage]})
+		count(&ends, fmt.Sprintf("cancelled when %v", fabric.State(stage)), &t.Cancelled[stage])
 	}
-	why := section{title: "why not done"}
-	for i := range reasons {
-		why.rows = append(why.rows, row{reasons[i].Error(), &t.Reasons[i]})
-	}
-	why.rows = append(why.rows, row{anotherReason, &t.Reasons[len(reasons)]})
-	rest := section{title: "besides", rows: []row{
+	rest := seeded.Counts{
 		{"processes", &t.Processes},
 		{"closed while others worked", &t.Closed},
 		{"regions registered", &t.Registered},
@@ -129,8 +105,8 @@ func (t *Tally) sections() []section {
 		{"bytes placed", &t.Placed},
 		{"bytes copied out of lent memory", &t.Lent},
 		{"pieces copied after it was taken back", &t.Late},
-	}}
-	return []section{faults, ends, why, rest}
+	}
+	return seeded.Sections{{"faults", faults}, {"transfers", ends}, {"why not done", seeded.Reasons(t.Reasons[:], reasons[:])}, {"besides", rest}}
 }
 
 // Add adds the counts of another run.
@@ -140,12 +116,7 @@ func (t *Tally) Add(other *Tally) {
 	t.Simulated += other.Simulated
 	t.HandOffs.Add(&other.HandOffs)
 	t.Store.Add(&other.Store)
-	mine, theirs := t.sections(), other.sections()
-	for i := range mine {
-		for j := range mine[i].rows {
-			*mine[i].rows[j].count += *theirs[i].rows[j].count
-		}
-	}
+	t.sections().Add(other.sections())
 }
 
 // Write prints what was exercised.
@@ -154,14 +125,14 @@ func (t *Tally) Write(out io.Writer) error {
 	sections := t.sections()
 	switch {
 	case t.HandOffs.Worlds > 0:
-		sections = handOffSections(&t.HandOffs)
+		sections = t.HandOffs.Sections()
 	case t.Store.Worlds > 0:
-		sections = storeSections(&t.Store)
+		sections = t.Store.Sections()
 	}
 	for _, s := range sections {
-		fmt.Fprintf(w, "%s\n", s.title)
-		for _, r := range s.rows {
-			fmt.Fprintf(w, "  %d\t %s\n", *r.count, r.name)
+		fmt.Fprintf(w, "%s\n", s.Title)
+		for _, c := range s.Counts {
+			fmt.Fprintf(w, "  %d\t %s\n", *c.N, c.Name)
 		}
 	}
 	return w.Flush()

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"meridian/internal/seeded"
 	"meridian/kv"
 	"meridian/move/mem"
 )
@@ -21,7 +22,7 @@ type world struct {
 	work, road, mischief *rand.Rand
 
 	now    time.Duration
-	queue  queue
+	queue  seeded.Queue[time.Duration, *process]
 	serial uint64
 	events int
 	fiber  *fiber // the coroutine that runs, if one does
@@ -41,7 +42,8 @@ type world struct {
 	story     []entry
 	tally     Tally
 	violation *Violation
-	state     string // of everything, when the promise was broken
+	about     *transfer // that the violation is about, if it is about one
+	state     string    // of everything, when the promise was broken
 }
 
 func newWorld(s *reusable, o Options) *world {
@@ -135,14 +137,14 @@ func (w *world) clear() {
 // after has something happen to a process, d from now.
 func (w *world) after(d time.Duration, p *process, run func()) {
 	w.serial++
-	w.queue.push(event{at: w.now + d, serial: w.serial, process: p, run: run})
+	w.queue.Push(seeded.Event[time.Duration, *process]{At: w.now + d, Serial: w.serial, On: p, Run: run})
 }
 
 // runUntil lets events happen until done, until the time is over, or until a
 // promise is broken.
 func (w *world) runUntil(done func() bool, limit time.Duration) {
 	for w.violation == nil && !done() {
-		if len(w.queue) == 0 || w.queue[0].at > limit {
+		if len(w.queue) == 0 || w.queue[0].At > limit {
 			w.now = max(w.now, limit)
 			return
 		}
@@ -151,23 +153,23 @@ func (w *world) runUntil(done func() bool, limit time.Duration) {
 }
 
 func (w *world) step() {
-	e := w.queue.pop()
-	w.now = e.at
-	p := e.process
+	e := w.queue.Pop()
+	w.now = e.At
+	p := e.On
 	switch {
 	case p != nil && p.dead:
 		return
 	case p != nil && p.pausedUntil > w.now:
 		// It happens when the process goes on, in the order in which it would
 		// have happened.
-		w.after(p.pausedUntil-w.now, p, e.run)
+		w.after(p.pausedUntil-w.now, p, e.Run)
 		return
 	}
 	if w.events++; w.events > mostEvents {
 		w.violate("worlds end", nil, "%d events", w.events)
 		return
 	}
-	e.run()
+	e.Run()
 	if p != nil && !p.dead {
 		p.look()
 	}
@@ -182,7 +184,7 @@ func (w *world) violate(rule string, t *transfer, format string, args ...any) {
 	if w.violation != nil {
 		return
 	}
-	w.violation = &Violation{Rule: rule, What: fmt.Sprintf(format, args...), At: w.now, Event: len(w.story), transfer: t}
+	w.violation, w.about = &Violation{Rule: rule, What: fmt.Sprintf(format, args...), At: w.now, Event: len(w.story)}, t
 }
 
 // stillRunning returns a transfer of a living process that has not ended.

@@ -43,18 +43,18 @@ type call struct {
 
 // want has a client want something.
 func (w *world) want() {
-	p := w.hosts[w.draw.IntN(len(w.hosts))].process
-	k := w.keys[w.draw.IntN(len(w.keys))]
-	which := w.draw.IntN(100)
+	p := w.hosts[w.Draw.IntN(len(w.hosts))].process
+	k := w.keys[w.Draw.IntN(len(w.keys))]
+	which := w.Draw.IntN(100)
 	if p == nil {
 		return
 	}
 	if which >= 96 && len(p.view.owners) > 0 {
-		to := p.view.owners[w.draw.IntN(len(p.view.owners))]
-		p.send(protocol.Send{To: to, Request: w.number(), Message: &protocol.Evict{Permille: uint64(w.draw.IntN(1000))}})
+		to := p.view.owners[w.Draw.IntN(len(p.view.owners))]
+		p.send(protocol.Send{To: to, Request: w.number(), Message: &protocol.Evict{Permille: uint64(w.Draw.IntN(1000))}})
 		return
 	}
-	c := &call{on: p, key: k, begun: w.point(), deadline: p.clock() + w.span(100*kv.Millisecond, 8*kv.Second)}
+	c := &call{on: p, key: k, begun: w.point(), deadline: p.clock() + w.Span(100*kv.Millisecond, 8*kv.Second)}
 	var request protocol.Message
 	local := false // at the owner of the client's own agent
 	switch {
@@ -63,33 +63,33 @@ func (w *world) want() {
 		request = &protocol.Put{Name: k.name, Value: c.value.bytes, Attributes: w.attributes()}
 	case which < 28:
 		c.kind, c.value = aPutOf, w.newValue(k)
-		if w.draw.IntN(2) == 0 {
+		if w.Draw.IntN(2) == 0 {
 			c.deadline = p.clock() + 8*kv.Second // longer than its owner lets it take
 		}
 		request = &protocol.PutFrom{Name: k.name, Attributes: w.attributes()}
 	case which < 40:
 		c.kind, c.value = anOpen, w.newValue(k)
-		length := w.span(50*kv.Millisecond, 4*kv.Second)
+		length := w.Span(50*kv.Millisecond, 4*kv.Second)
 		request = &protocol.Open{
 			Name: k.name, Bytes: uint64(len(c.value.bytes)), Attributes: w.attributes(), WriteMs: uint64(length/kv.Millisecond) + 1,
 		}
-		local = p.server != nil && w.draw.IntN(3) == 0
+		local = p.server != nil && w.Draw.IntN(3) == 0
 	case which < 75:
 		c.kind = aGet
 		request = &protocol.Get{Name: k.name}
 	case which < 80 && p.server != nil:
 		c.kind, local = aLocate, true
-		request = &protocol.Locate{Name: k.name, WaitMs: uint64(w.draw.IntN(500))}
+		request = &protocol.Locate{Name: k.name, WaitMs: uint64(w.Draw.IntN(500))}
 	default:
 		c.kind = aRemove
 		request = &protocol.Remove{Name: k.name}
 	}
 	owners := protocol.Rendezvous(k.hash, p.view.owners)
-	if local || w.draw.IntN(4) == 0 && p.server != nil {
+	if local || w.Draw.IntN(4) == 0 && p.server != nil {
 		owners = preferring(p.peer, owners)
 	}
-	if !local && len(owners) > 0 && w.draw.IntN(3) == 0 {
-		owners = preferring(owners[w.draw.IntN(len(owners))], owners) // the nearest, say
+	if !local && len(owners) > 0 && w.Draw.IntN(3) == 0 {
+		owners = preferring(owners[w.Draw.IntN(len(owners))], owners) // the nearest, say
 	}
 	w.begin(c, request, owners)
 }
@@ -98,14 +98,14 @@ func (w *world) want() {
 func (w *world) begin(c *call, request protocol.Message, owners []kv.Member) {
 	p := c.on
 	w.calls = append(w.calls, c)
-	w.note("%v wants to %s %v", p, c.kind, c.key)
+	w.Note("%v wants to %s %v", p, c.kind, c.key)
 	c.operation = protocol.NewOperation(request, owners, c.deadline)
-	w.after(0, p, func() { c.step(c.operation.Begin(p.clock())) })
+	w.After(0, p, func() { c.step(c.operation.Begin(p.clock())) })
 	patience := c.deadline - p.clock()
-	if c.kind == aPutOf && !w.calm && w.plan.rogues && w.chance.IntN(3) == 0 {
-		patience = w.span(0, 100*kv.Millisecond) // it takes its memory back while it is read
+	if c.kind == aPutOf && !w.Calm && w.plan.rogues && w.Chance.IntN(3) == 0 {
+		patience = w.Span(0, 100*kv.Millisecond) // it takes its memory back while it is read
 	}
-	w.after(patience, p, func() {
+	w.After(patience, p, func() {
 		if !c.over && c.writer == nil {
 			c.step(c.operation.Expire())
 		}
@@ -124,13 +124,12 @@ func preferring(first kv.Member, owners []kv.Member) []kv.Member {
 }
 
 func (w *world) attributes() protocol.Attributes {
-	return protocol.Attributes{Priority: uint8(w.draw.IntN(3)), Pinned: w.draw.IntN(10) == 0}
+	return protocol.Attributes{Priority: uint8(w.Draw.IntN(3)), Pinned: w.Draw.IntN(10) == 0}
 }
 
 // number is one for a request; an owner's own numbers are smaller.
 func (w *world) number() uint64 {
-	w.serial++
-	return 1<<40 + uint64(w.serial)
+	return 1<<40 + w.Number()
 }
 
 // step does what an operation does next.
@@ -147,7 +146,7 @@ func (c *call) step(s protocol.Step) {
 		}
 		c.ask(s.Message)
 	default:
-		w.after(s.Wake-p.clock(), p, func() {
+		w.After(s.Wake-p.clock(), p, func() {
 			if !c.over && c.writer == nil {
 				c.step(c.operation.Wake(p.clock(), protocol.Rendezvous(c.key.hash, p.view.owners)))
 			}
@@ -164,8 +163,8 @@ func (c *call) ask(m protocol.Message) {
 	request := c.request
 	p.asks[request] = c
 	lost := c.asked == (kv.Member{}) || p.send(protocol.Send{To: c.asked, Request: request, Message: m})
-	if lost && w.chance.IntN(3) > 0 || !w.calm && w.plan.loss && w.chance.IntN(20) == 0 {
-		w.after(w.span(5*kv.Millisecond, kv.Second), p, func() {
+	if lost && w.Chance.IntN(3) > 0 || !w.Calm && w.plan.loss && w.Chance.IntN(20) == 0 {
+		w.After(w.Span(5*kv.Millisecond, kv.Second), p, func() {
 			if c.request == request && !c.over {
 				w.tally.Unanswered++
 				c.unanswered()
@@ -180,11 +179,11 @@ func (c *call) lend(m protocol.Message) {
 	c.takeBack()
 	switch m := m.(type) {
 	case *protocol.Get:
-		m.Landing = protocol.Span{Region: 2, Length: 1 << 20, Grant: c.on.world.id()}
+		m.Landing = protocol.Span{Region: 2, Length: 1 << 20, Grant: c.on.world.ID()}
 		c.grant = m.Landing.Grant
 	case *protocol.PutFrom:
 		c.source = slices.Clone(c.value.bytes)
-		m.Source = protocol.Span{Region: 2, Length: uint64(len(c.source)), Grant: c.on.world.id()}
+		m.Source = protocol.Span{Region: 2, Length: uint64(len(c.source)), Grant: c.on.world.ID()}
 		c.grant = m.Source.Grant
 	default:
 		return
@@ -239,7 +238,7 @@ func (c *call) end(answer protocol.Message, err error) {
 	if c.writer != nil {
 		c.writer.unlend()
 	}
-	w.note("%v: %s %v is over: %T %v", p, c.kind, c.key, answer, err)
+	w.Note("%v: %s %v is over: %T %v", p, c.kind, c.key, answer, err)
 	w.tally.ended(c.kind, err)
 	switch c.kind {
 	case aPut, aPutOf, anOpen:
@@ -260,20 +259,20 @@ func (c *call) endPut(err error) {
 	w := c.on.world
 	if err != nil && !errors.Is(err, protocol.ErrUnavailable) {
 		if c.value.denied = err; c.value.ready != 0 {
-			w.violate("what was refused is not stored", "v%d of %v: %v", c.value.number, c.key, err)
+			w.Violate("what was refused is not stored", "v%d of %v: %v", c.value.number, c.key, err)
 		}
 	}
 	switch {
 	case err == nil:
 		if c.value.ready == 0 {
-			w.violate("what is stored can be found", "v%d of %v was stored, says its owner", c.value.number, c.key)
+			w.Violate("what is stored can be found", "v%d of %v was stored, says its owner", c.value.number, c.key)
 		}
 		c.value.told = true
 		c.key.add(step{stepPut, c.value.number}, c.value.begun, w.point())
 	case errors.Is(err, owner.ErrExists) && !w.exists(c.key, c.begun):
-		w.violate("a key exists only while its value stands", "%v: %v", c.key, err)
+		w.Violate("a key exists only while its value stands", "%v: %v", c.key, err)
 	case errors.Is(err, owner.ErrBusy) && c.key.puts == 1 && c.kind != anOpen:
-		w.violate("a key is busy only if another writes it", "%v: %v", c.key, err)
+		w.Violate("a key is busy only if another writes it", "%v: %v", c.key, err)
 	}
 }
 
@@ -288,7 +287,7 @@ func (c *call) endGet(answer protocol.Message, err error) {
 		c.got(m.Data, m.Checksum)
 	case errors.Is(err, owner.ErrMissing):
 		if at, v := w.stood(c.key, c.begun); v != nil {
-			w.violate("what stands is not missed", "v%d of %v is at %v, and a get since %d missed it", v.number, c.key, at, c.begun)
+			w.Violate("what stands is not missed", "v%d of %v is at %v, and a get since %d missed it", v.number, c.key, at, c.begun)
 		}
 	}
 }
@@ -298,7 +297,7 @@ func (c *call) got(b []byte, sum uint64) {
 	w := c.on.world
 	v := w.valueOf(b)
 	if v == nil || v.key != c.key || checksum.Of(b) != sum {
-		w.violate("what is read is whole and its own", "%v read %d bytes of %v that no put brought", c.on, len(b), c.key)
+		w.Violate("what is read is whole and its own", "%v read %d bytes of %v that no put brought", c.on, len(b), c.key)
 		return
 	}
 	c.key.add(step{stepGet, v.number}, c.begun, w.point())
@@ -312,7 +311,7 @@ func (c *call) endLocate(answer protocol.Message, err error) {
 	if !is || c.asked != p.peer {
 		return
 	}
-	w.after(w.span(0, kv.Second), p, func() {
+	w.After(w.Span(0, kv.Second), p, func() {
 		b := make([]byte, at.Bytes)
 		if err := p.heap.Read(arena.Wanted{Index: at.Header, Epoch: at.Epoch, Key: c.key.name}, b, 0); err == nil {
 			w.tally.Mapped++

@@ -45,10 +45,10 @@ func (w *world) elections() {
 	w.dir.owners, w.dir.roster, w.dir.marks = make(map[string]record), make(map[string]kv.ID), make(map[string]kv.ID)
 	var look func()
 	look = func() {
-		if w.dir.leader == nil || w.now >= w.dir.until {
+		if w.dir.leader == nil || w.Now >= w.dir.until {
 			w.elect()
 		}
-		w.after(w.span(20*kv.Millisecond, 200*kv.Millisecond), nil, look)
+		w.After(w.Span(20*kv.Millisecond, 200*kv.Millisecond), nil, look)
 	}
 	look()
 }
@@ -58,21 +58,21 @@ func (w *world) elections() {
 func (w *world) elect() {
 	var able []*process
 	for _, h := range w.hosts {
-		if p := h.process; h.leads && p != nil && p.still <= w.now && h.cut[directoryName] <= 0 {
+		if p := h.process; h.leads && p != nil && p.still <= w.Now && h.cut[directoryName] <= 0 {
 			able = append(able, p)
 		}
 	}
 	if len(able) == 0 {
 		return
 	}
-	p := able[w.chance.IntN(len(able))]
-	asked := w.now - w.span(0, 50*kv.Millisecond)
-	w.dir.leader, w.dir.until = p, w.now+seat
-	w.dir.term += 1 + uint64(w.chance.IntN(3))
+	p := able[w.Chance.IntN(len(able))]
+	asked := w.Now - w.Span(0, 50*kv.Millisecond)
+	w.dir.leader, w.dir.until = p, w.Now+seat
+	w.dir.term += 1 + uint64(w.Chance.IntN(3))
 	term := w.dir.term
 	w.tally.Elections++
-	w.note("%v is elected, term %d", p, term)
-	w.after(w.span(0, 100*kv.Millisecond), p, func() { p.lead(term, asked) })
+	w.Note("%v is elected, term %d", p, term)
+	w.After(w.Span(0, 100*kv.Millisecond), p, func() { p.lead(term, asked) })
 }
 
 // lead: a process hears that it is master, and reads who there is.
@@ -90,26 +90,26 @@ func (p *process) lead(term uint64, asked kv.Instant) {
 	}
 	p.master = master.New(p.clock(), master.Options{Term: term, Lease: ownerLease}, roster, marks)
 	p.coordinator, p.term, p.authority = protocol.NewCoordinator(p.master, term), term, asked+seat
-	w.note("%v is master of term %d; %d owners, %d of them away", p, term, len(roster), len(marks))
+	w.Note("%v is master of term %d; %d owners, %d of them away", p, term, len(roster), len(marks))
 	p.keepSeat()
 }
 
 // keepSeat renews the seat as long as the directory can be reached.
 func (p *process) keepSeat() {
 	w, term := p.world, p.term
-	w.after(seat/4, p, func() {
+	w.After(seat/4, p, func() {
 		if p.term != term {
 			return
 		}
-		asked := w.now
+		asked := w.Now
 		if p.host.cut[directoryName] <= 0 {
-			there, back := w.span(0, 30*kv.Millisecond), w.span(0, 30*kv.Millisecond)
-			w.after(there, nil, func() {
-				if w.dir.term != term || w.now >= w.dir.until {
+			there, back := w.Span(0, 30*kv.Millisecond), w.Span(0, 30*kv.Millisecond)
+			w.After(there, nil, func() {
+				if w.dir.term != term || w.Now >= w.dir.until {
 					return
 				}
-				w.dir.until = w.now + seat
-				w.after(back, p, func() {
+				w.dir.until = w.Now + seat
+				w.After(back, p, func() {
 					if p.term == term {
 						p.authority = max(p.authority, asked+seat)
 					}
@@ -121,26 +121,26 @@ func (p *process) keepSeat() {
 }
 
 // standing is for how long this process surely is the master.
-func (p *process) standing() kv.Instant { return p.authority - p.world.now }
+func (p *process) standing() kv.Instant { return p.authority - p.world.Now }
 
 // mark writes down that an owner is away, or back, if the one that says so is still
 // the master.
 func (p *process) mark(m protocol.Mark) {
 	w, term, c := p.world, p.term, p.coordinator
-	w.after(w.span(0, 100*kv.Millisecond), p, func() {
+	w.After(w.Span(0, 100*kv.Millisecond), p, func() {
 		switch {
 		case p.coordinator != c:
 		case p.host.cut[directoryName] > 0:
 			p.mark(m) // until it is written, or another is master
-		case w.dir.term == term && w.now < w.dir.until:
+		case w.dir.term == term && w.Now < w.dir.until:
 			w.tally.Marks++
-			w.note("%v marks %s as away: %t", p, m.Owner, m.Away)
+			w.Note("%v marks %s as away: %t", p, m.Owner, m.Away)
 			if m.Away {
 				w.dir.marks[m.Owner] = m.Incarnation
 			} else if w.dir.marks[m.Owner] == m.Incarnation {
 				delete(w.dir.marks, m.Owner)
 			}
-			w.after(w.span(0, 20*kv.Millisecond), p, func() {
+			w.After(w.Span(0, 20*kv.Millisecond), p, func() {
 				if p.coordinator == c {
 					c.Marked(p.clock(), m)
 				}
@@ -154,25 +154,25 @@ func (p *process) look() {
 	w := p.world
 	if p.host.cut[directoryName] <= 0 {
 		if p.server != nil {
-			w.dir.owners[p.peer.Name] = record{p.peer, w.now + recordLease}
+			w.dir.owners[p.peer.Name] = record{p.peer, w.Now + recordLease}
 			w.dir.roster[p.peer.Name] = p.peer.Incarnation
 		}
 		seen := view{term: w.dir.term}
-		if w.dir.leader != nil && w.now < w.dir.until {
+		if w.dir.leader != nil && w.Now < w.dir.until {
 			seen.master = w.dir.leader.peer
 		}
 		for _, name := range slices.Sorted(maps.Keys(w.dir.owners)) {
-			if r := w.dir.owners[name]; w.now < r.until {
+			if r := w.dir.owners[name]; w.Now < r.until {
 				seen.owners = append(seen.owners, r.peer)
 			}
 		}
-		w.after(w.span(0, 20*kv.Millisecond), p, func() { p.saw(seen) })
+		w.After(w.Span(0, 20*kv.Millisecond), p, func() { p.saw(seen) })
 	}
-	pause := w.span(20*kv.Millisecond, 300*kv.Millisecond) + w.calmly(100*kv.Millisecond)
-	if !w.calm && w.plan.lag && p.server == nil {
-		pause += kv.Instant(w.chance.Int64N(int64(5 * kv.Second))) // what it knows is old
+	pause := w.Span(20*kv.Millisecond, 300*kv.Millisecond) + w.calmly(100*kv.Millisecond)
+	if !w.Calm && w.plan.lag && p.server == nil {
+		pause += kv.Instant(w.Chance.Int64N(int64(5 * kv.Second))) // what it knows is old
 	}
-	w.after(pause, p, p.look)
+	w.After(pause, p, p.look)
 }
 
 func (p *process) saw(seen view) {

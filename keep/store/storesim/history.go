@@ -48,9 +48,9 @@ type value struct {
 const smallest = 16
 
 func (w *world) newValue(k *key) *value {
-	size := smallest + w.draw.IntN(600)
-	if w.draw.IntN(3) == 0 {
-		size = smallest + w.draw.IntN(12<<10)
+	size := smallest + w.Draw.IntN(600)
+	if w.Draw.IntN(3) == 0 {
+		size = smallest + w.Draw.IntN(12<<10)
 	}
 	v := &value{number: uint64(len(w.values) + 1), key: k, bytes: make([]byte, size), begun: w.point()}
 	for i := range v.bytes {
@@ -121,7 +121,7 @@ var register = porcupine.Model{
 // judge holds every key's history against the model.
 func (w *world) judge() {
 	for _, k := range w.keys {
-		if w.broken != nil {
+		if w.Broken != nil {
 			return
 		}
 		for _, v := range w.values {
@@ -131,7 +131,7 @@ func (w *world) judge() {
 		}
 		w.tally.Steps += uint64(len(k.history))
 		if !porcupine.CheckOperations(register, k.history) {
-			w.violate("a key has one value at a time, and what is gone stays gone", "%v:%s", k, tellHistory(k.history))
+			w.Violate("a key has one value at a time, and what is gone stays gone", "%v:%s", k, tellHistory(k.history))
 		}
 	}
 }
@@ -146,8 +146,8 @@ func tellHistory(history []porcupine.Operation) string {
 	return b.String()
 }
 
-// before notes, ahead of an event of an owner, whether it still has its lease.
-func (p *process) before() {
+// Before notes, ahead of an event of an owner, whether it still has its lease.
+func (p *process) Before() {
 	if p.server == nil {
 		return
 	}
@@ -158,8 +158,8 @@ func (p *process) before() {
 	}
 }
 
-// observe sees, after an event of an owner, what can be found there.
-func (p *process) observe() {
+// After sees, after an event of an owner, what can be found there.
+func (p *process) After() {
 	w := p.world
 	if p.server == nil || p.dead {
 		return
@@ -213,7 +213,7 @@ func (p *process) lookUp() map[*key]*value {
 				return true
 			}
 		}
-		p.world.violate("what can be found is whole and its own", "%v has %s, with bytes that no put brought", p, o.Name[1:])
+		p.world.Violate("what can be found is whole and its own", "%v has %s, with bytes that no put brought", p, o.Name[1:])
 		return false
 	})
 	return found
@@ -222,15 +222,15 @@ func (p *process) lookUp() map[*key]*value {
 // comes: a value can be found.
 func (p *process) comes(k *key, v *value) {
 	w := p.world
-	w.note("%v has v%d of %v", p, v.number, k)
+	w.Note("%v has v%d of %v", p, v.number, k)
 	if v.ready != 0 {
-		w.violate("a put happens once", "v%d of %v could be found before", v.number, k)
+		w.Violate("a put happens once", "v%d of %v could be found before", v.number, k)
 	}
 	if v.denied != nil {
-		w.violate("what was refused is not stored", "v%d of %v: %v", v.number, k, v.denied)
+		w.Violate("what was refused is not stored", "v%d of %v: %v", v.number, k, v.denied)
 	}
 	if p.leased == 0 && !p.server.Answers(p.clock()) {
-		w.violate("nothing is stored without a lease", "v%d of %v at %v", v.number, k, p)
+		w.Violate("nothing is stored without a lease", "v%d of %v at %v", v.number, k, p)
 	}
 	v.ready = w.point()
 }
@@ -240,7 +240,7 @@ func (p *process) comes(k *key, v *value) {
 func (p *process) goes(k *key, v *value) {
 	w := p.world
 	evicted := p.objects.Stats().Evictions > p.evictions
-	w.note("%v lets v%d of %v go, evicted: %t", p, v.number, k, evicted)
+	w.Note("%v lets v%d of %v go, evicted: %t", p, v.number, k, evicted)
 	switch {
 	case p.cause.removes(k), p.cause.broken == k:
 		k.lost(w, p, v, false)
@@ -252,7 +252,7 @@ func (p *process) goes(k *key, v *value) {
 		w.tally.Evictions++
 		k.lost(w, p, v, false)
 	default:
-		w.violate("no object is lost", "v%d of %v at %v, which has its lease: %t; the event: %v", v.number, k, p, p.leased != 0, summary{p.cause.message})
+		w.Violate("no object is lost", "v%d of %v at %v, which has its lease: %t; the event: %v", v.number, k, p, p.leased != 0, summary{p.cause.message})
 	}
 }
 
@@ -307,12 +307,12 @@ func (w *world) exists(k *key, since int64) bool {
 
 // inspect looks for what is left when nothing should be.
 func (w *world) inspect() {
-	if w.broken != nil {
+	if w.Broken != nil {
 		return
 	}
 	for _, c := range w.calls {
 		if !c.over {
-			w.violate("everything ends", "%v of %v on %v", c.kind, c.key, c.on)
+			w.Violate("everything ends", "%v of %v on %v", c.kind, c.key, c.on)
 		}
 	}
 	leader := w.dir.leader
@@ -324,13 +324,13 @@ func (w *world) inspect() {
 	for _, k := range w.all() {
 		name, err := leader.master.Locate(k.hash)
 		if err != nil && !errors.Is(err, master.ErrMissing) {
-			w.violate("the master settles", "%v: %v", k, err)
+			w.Violate("the master settles", "%v: %v", k, err)
 		}
 		if name == "" {
 			continue
 		}
 		if p := w.hosts[name[0]-'a'].process; p.found[k] == nil {
-			w.violate("no claim is left without an object", "the master says that %s has %v", name, k)
+			w.Violate("no claim is left without an object", "the master says that %s has %v", name, k)
 		}
 	}
 }
@@ -341,26 +341,26 @@ func (p *process) inspect(leader *process) {
 	stats := p.objects.Stats()
 	switch {
 	case !p.server.Answers(p.clock()):
-		w.violate("everything ends", "%v has no lease", p)
+		w.Violate("everything ends", "%v has no lease", p)
 	case stats.Writing != 0:
-		w.violate("everything ends", "%v still has %d reservations", p, stats.Writing)
+		w.Violate("everything ends", "%v still has %d reservations", p, stats.Writing)
 	case len(p.grants) != 0:
-		w.violate("everything ends", "%v still has %d grants", p, len(p.grants))
+		w.Violate("everything ends", "%v still has %d grants", p, len(p.grants))
 	case len(p.deliveries) != 0:
-		w.violate("everything ends", "%v still has %d deliveries", p, len(p.deliveries))
+		w.Violate("everything ends", "%v still has %d deliveries", p, len(p.deliveries))
 	case p.below.promotes != 0 || p.below.calls != 0:
-		w.violate("everything ends", "%v still promotes %d runs, and asks its tier %d times", p, p.below.promotes, p.below.calls)
+		w.Violate("everything ends", "%v still promotes %d runs, and asks its tier %d times", p, p.below.promotes, p.below.calls)
 	case len(p.holds) != 0 || p.objects.LeasedPart() != 0:
-		w.violate("everything ends", "%v still holds %d objects, %g of its heap", p, len(p.holds), p.objects.LeasedPart())
+		w.Violate("everything ends", "%v still holds %d objects, %g of its heap", p, len(p.holds), p.objects.LeasedPart())
 	}
 	for _, k := range w.all() {
 		if v := p.found[k]; v != nil {
 			if name, err := leader.master.Locate(k.hash); name != p.host.name {
-				w.violate("the master knows every object", "v%d of %v is at %v, and the master says %q, %v", v.number, k, p, name, err)
+				w.Violate("the master knows every object", "v%d of %v is at %v, and the master says %q, %v", v.number, k, p, name, err)
 			}
 		}
 	}
-	if w.broken == nil {
+	if w.Broken == nil {
 		p.empty()
 	}
 }
@@ -380,6 +380,6 @@ func (p *process) empty() {
 		}
 	}
 	if used > offered || p.world.plan.offers == 0 && used > 0 {
-		p.world.violate("everything ends", "%v is empty, and %d bytes of its heap are taken, %d are offered", p, used, offered)
+		p.world.Violate("everything ends", "%v is empty, and %d bytes of its heap are taken, %d are offered", p, used, offered)
 	}
 }

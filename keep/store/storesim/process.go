@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"meridian/internal/seeded"
 	"meridian/keep/store/arena"
 	"meridian/keep/store/master"
 	"meridian/keep/store/owner"
@@ -70,17 +71,17 @@ func (h *host) start() {
 	h.births++
 	w := h.world
 	p := &process{
-		world: w, host: h, birth: h.births, peer: kv.Member{Name: h.name, Incarnation: w.id()}, asks: make(map[uint64]*call), lent: make(map[kv.ID]*call),
-		skew: kv.Instant(w.draw.Int64N(int64(1000 * kv.Second))), // clocks of hosts have nothing to do with one another
+		world: w, host: h, birth: h.births, peer: kv.Member{Name: h.name, Incarnation: w.ID()}, asks: make(map[uint64]*call), lent: make(map[kv.ID]*call),
+		skew: kv.Instant(w.Draw.Int64N(int64(1000 * kv.Second))), // clocks of hosts have nothing to do with one another
 	}
 	h.process = p
-	w.note("%v starts", p)
+	w.Note("%v starts", p)
 	if h.owns {
 		p.own()
 	}
-	w.after(w.span(0, 50*kv.Millisecond), p, p.look)
+	w.After(w.Span(0, 50*kv.Millisecond), p, p.look)
 	if h.owns || h.leads {
-		w.after(w.span(0, 50*kv.Millisecond), p, p.tick)
+		w.After(w.Span(0, 50*kv.Millisecond), p, p.tick)
 	}
 }
 
@@ -109,9 +110,9 @@ func (h *host) crash() {
 	if p == nil {
 		return
 	}
-	w.note("%v dies", p)
+	w.Note("%v dies", p)
 	w.tally.Crashes++
-	p.before()
+	p.Before()
 	p.dead, h.process = true, nil
 	for _, k := range w.keys {
 		if v := p.found[k]; v != nil {
@@ -123,7 +124,7 @@ func (h *host) crash() {
 			c.abandon()
 		}
 	}
-	w.after(w.span(100*kv.Millisecond, 5*kv.Second), nil, func() {
+	w.After(w.Span(100*kv.Millisecond, 5*kv.Second), nil, func() {
 		if h.process == nil {
 			h.start()
 		}
@@ -132,13 +133,19 @@ func (h *host) crash() {
 
 func (p *process) String() string { return fmt.Sprintf("%s#%d", p.host.name, p.birth) }
 
-func (p *process) clock() kv.Instant { return p.world.now + p.skew }
+// Dead says that nothing happens on it any more.
+func (p *process) Dead() bool { return p.dead }
+
+// Still is until when the process stands still.
+func (p *process) Still() kv.Instant { return p.still }
+
+func (p *process) clock() kv.Instant { return p.world.Now + p.skew }
 
 // tick lets time pass for the machines of the process.
 func (p *process) tick() {
 	w := p.world
 	if p.server != nil {
-		if w.chance.IntN(6) == 0 {
+		if w.Chance.IntN(6) == 0 {
 			p.do(p.server.Scan(p.clock()))
 		} else {
 			p.do(p.server.Tick(p.clock()))
@@ -147,12 +154,12 @@ func (p *process) tick() {
 	if p.coordinator != nil {
 		p.do(p.coordinator.Tick(p.clock(), p.standing()))
 	}
-	w.after(w.span(10*kv.Millisecond, 60*kv.Millisecond)+w.calmly(40*kv.Millisecond), p, p.tick)
+	w.After(w.Span(10*kv.Millisecond, 60*kv.Millisecond)+w.calmly(40*kv.Millisecond), p, p.tick)
 }
 
 // calmly is how much longer a round takes when there is no trouble left to find.
 func (w *world) calmly(d kv.Instant) kv.Instant {
-	if w.calm {
+	if w.Calm {
 		return d
 	}
 	return 0
@@ -195,12 +202,12 @@ func (p *process) reaches(to kv.Member) *process {
 func (w *world) delay(to, from *process) kv.Instant {
 	switch {
 	case to == from:
-		return w.span(0, 20)
-	case !w.calm && w.plan.slow && w.chance.IntN(12) == 0:
+		return w.Span(0, 20)
+	case !w.Calm && w.plan.slow && w.Chance.IntN(12) == 0:
 		w.tally.Late++
-		return w.span(100*kv.Millisecond, 6*kv.Second)
+		return w.Span(100*kv.Millisecond, 6*kv.Second)
 	}
-	return w.span(20, 5*kv.Millisecond)
+	return w.Span(20, 5*kv.Millisecond)
 }
 
 // send delivers a message, late, twice or never. Twice come only those between
@@ -210,19 +217,19 @@ func (p *process) send(s protocol.Send) (lost bool) {
 	w := p.world
 	wire := protocol.AppendMessage(nil, s.Request, s.Message)
 	to := p.reaches(s.To)
-	if to == nil || to != p && !w.calm && w.plan.loss && w.chance.IntN(15) == 0 {
+	if to == nil || to != p && !w.Calm && w.plan.loss && w.Chance.IntN(15) == 0 {
 		w.tally.Lost++
-		w.note("%v to %s: %d %s is lost", p, s.To.Name, s.Request, summary{s.Message})
+		w.Note("%v to %s: %d %s is lost", p, s.To.Name, s.Request, summary{s.Message})
 		return true
 	}
 	times := 1
-	if !w.calm && w.plan.twice && repeats(s.Message) && w.chance.IntN(6) == 0 {
+	if !w.Calm && w.plan.twice && repeats(s.Message) && w.Chance.IntN(6) == 0 {
 		w.tally.Twice++
 		times = 2
 	}
 	from := p.peer
 	for range times {
-		w.after(w.delay(to, p), to, func() { to.receive(from, wire) })
+		w.After(w.delay(to, p), to, func() { to.receive(from, wire) })
 	}
 	return false
 }
@@ -242,10 +249,10 @@ func (p *process) receive(from kv.Member, wire []byte) {
 	w.tally.Messages++
 	request, m, err := protocol.ParseMessage(wire)
 	if err != nil {
-		w.violate("messages are understood", "%v", err)
+		w.Violate("messages are understood", "%v", err)
 		return
 	}
-	w.note("%v hears from %s: %d %s", p, from.Name, request, summary{m})
+	w.Note("%v hears from %s: %d %s", p, from.Name, request, summary{m})
 	switch m := m.(type) {
 	case *protocol.Where, *protocol.Forget, *protocol.Renew, *protocol.Keys, *protocol.Claim, *protocol.Dropped:
 		if p.coordinator != nil {
@@ -287,7 +294,7 @@ func (g summary) String() string {
 	case *protocol.Renew:
 		return fmt.Sprintf("Renew term %d seq %d, oldest %d, dropped %d", m.Term, m.Seq, m.Oldest, m.Dropped)
 	case *protocol.Answer:
-		return fmt.Sprintf("Answer term %d seq %d: %v for %v, all: %t, %x", m.Term, m.Seq, m.Verdict, duration(m.Length), m.All, m.Keys)
+		return fmt.Sprintf("Answer term %d seq %d: %v for %v, all: %t, %x", m.Term, m.Seq, m.Verdict, seeded.Duration(m.Length), m.All, m.Keys)
 	case *protocol.Keys:
 		return fmt.Sprintf("Keys term %d seq %d serial %d: %x", m.Term, m.Seq, m.Serial, m.Hashes)
 	case *protocol.Claim:

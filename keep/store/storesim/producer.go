@@ -9,8 +9,8 @@ import (
 // takes room, writes, seals and announces, and may die after each of these. It
 // stops by itself long before its owner takes the room back.
 func (w *world) produce() {
-	p := w.hosts[w.draw.IntN(len(w.hosts))].process
-	k := w.keys[w.draw.IntN(len(w.keys))]
+	p := w.hosts[w.Draw.IntN(len(w.hosts))].process
+	k := w.keys[w.Draw.IntN(len(w.keys))]
 	if p == nil || p.server == nil {
 		return
 	}
@@ -20,12 +20,12 @@ func (w *world) produce() {
 		return
 	}
 	w.tally.Produced++
-	w.note("a producer writes v%d of %v to %v, header %d epoch %d at %d", v.number, k, p, r.Index, r.Header.Word.Epoch(), r.Header.PayloadBase)
-	until := w.now + writeTimeout/2
+	w.Note("a producer writes v%d of %v to %v, header %d epoch %d at %d", v.number, k, p, r.Index, r.Header.Word.Epoch(), r.Header.PayloadBase)
+	until := w.Now + writeTimeout/2
 	alive := func() bool {
-		if p.dead || w.now >= until || !w.calm && w.chance.IntN(15) == 0 {
+		if p.dead || w.Now >= until || !w.Calm && w.Chance.IntN(15) == 0 {
 			w.tally.ProducersDead++
-			w.note("the producer of v%d is gone", v.number)
+			w.Note("the producer of v%d is gone", v.number)
 			return false
 		}
 		return true
@@ -37,16 +37,16 @@ func (w *world) produce() {
 			return
 		}
 		if at < len(v.bytes) {
-			b := v.bytes[at:min(len(v.bytes), at+1+w.chance.IntN(4000))]
+			b := v.bytes[at:min(len(v.bytes), at+1+w.Chance.IntN(4000))]
 			p.write(object{r.Index, r.Header.Word.Epoch()}, r.Header.PayloadBase+uint64(at), b)
 			at += len(b)
-			w.after(w.span(0, 100*kv.Millisecond), nil, step)
+			w.After(w.Span(0, 100*kv.Millisecond), nil, step)
 			return
 		}
 		sealed := p.heap.Seal(&r, k.name)
 		if sealed && alive() {
 			told := p.heap.AnnounceOf(&r, 0)
-			w.after(w.span(0, 20*kv.Millisecond), nil, func() {
+			w.After(w.Span(0, 20*kv.Millisecond), nil, func() {
 				if !p.dead {
 					p.heap.Tell(&told)
 				}

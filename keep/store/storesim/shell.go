@@ -27,18 +27,18 @@ func (p *process) grant(e protocol.Grant) {
 	w := p.world
 	at, ok := p.objectAt(e.Offset)
 	if !ok {
-		w.violate("what is granted is reserved", "%v grants %d bytes at %d", p, e.Bytes, e.Offset)
+		w.Violate("what is granted is reserved", "%v grants %d bytes at %d", p, e.Bytes, e.Offset)
 		return
 	}
-	w.after(w.span(0, 20*kv.Millisecond), p, func() {
-		if !w.calm && w.plan.rogues && w.chance.IntN(10) == 0 {
+	w.After(w.Span(0, 20*kv.Millisecond), p, func() {
+		if !w.Calm && w.plan.rogues && w.Chance.IntN(10) == 0 {
 			p.do(p.server.Granted(p.clock(), e.Write, protocol.Span{}, errors.New("storesim: no grant today")))
 			return
 		}
-		g := &grant{write: e.Write, to: e.To, at: at, span: protocol.Span{Region: 1, Offset: e.Offset, Length: e.Bytes, Grant: w.id()}}
+		g := &grant{write: e.Write, to: e.To, at: at, span: protocol.Span{Region: 1, Offset: e.Offset, Length: e.Bytes, Grant: w.ID()}}
 		p.grants[g.span.Grant] = g
 		w.tally.Grants++
-		w.note("%v grants %s %d bytes at %d", p, e.To.Name, e.Bytes, e.Offset)
+		w.Note("%v grants %s %d bytes at %d", p, e.To.Name, e.Bytes, e.Offset)
 		p.do(p.server.Granted(p.clock(), e.Write, g.span, nil))
 	})
 }
@@ -46,18 +46,18 @@ func (p *process) grant(e protocol.Grant) {
 // revoke ends a grant, a while later; now and then only the second time.
 func (p *process) revoke(e protocol.Revoke) {
 	w := p.world
-	w.after(w.span(0, 100*kv.Millisecond), p, func() {
+	w.After(w.Span(0, 100*kv.Millisecond), p, func() {
 		mapped := p.grants[e.Grant] != nil && p.grants[e.Grant].mapped
 		if mapped {
 			w.tally.Kept++
 		}
-		if mapped || !w.calm && w.plan.rogues && w.chance.IntN(6) == 0 {
+		if mapped || !w.Calm && w.plan.rogues && w.Chance.IntN(6) == 0 {
 			p.do(p.server.Revoked(p.clock(), e.Write, errors.New("storesim: a writer may still write")))
 			return
 		}
 		delete(p.grants, e.Grant)
 		w.tally.Revoked++
-		w.note("%v revokes the grant of write %d", p, e.Write)
+		w.Note("%v revokes the grant of write %d", p, e.Write)
 		p.do(p.server.Revoked(p.clock(), e.Write, nil))
 	})
 }
@@ -85,16 +85,16 @@ func (p *process) seal(e protocol.Seal) {
 	var step func(at int)
 	step = func(at int) {
 		if at < len(e.Data) {
-			piece := e.Data[at:min(len(e.Data), at+1+w.chance.IntN(4000))]
+			piece := e.Data[at:min(len(e.Data), at+1+w.Chance.IntN(4000))]
 			p.write(object{e.Plan.Header, e.Plan.Epoch}, e.Plan.Offset+uint64(at), piece)
-			w.after(w.span(0, 2*kv.Millisecond), p, func() { step(at + len(piece)) })
+			w.After(w.Span(0, 2*kv.Millisecond), p, func() { step(at + len(piece)) })
 			return
 		}
 		p.touched(object{e.Plan.Header, e.Plan.Epoch}, e.Plan.Offset, e.Plan.Bytes, "summed")
 		sum := p.heap.SumPayload(e.Plan.Offset, e.Plan.Bytes)
 		p.do(p.server.Sealed(p.clock(), e.Write, sum))
 	}
-	w.after(w.span(0, 20*kv.Millisecond), p, func() { step(0) })
+	w.After(w.Span(0, 20*kv.Millisecond), p, func() { step(0) })
 }
 
 // fetched is a value on its way in, out of its client's memory.
@@ -108,7 +108,7 @@ type fetched struct {
 // reached.
 func (p *process) fetch(e protocol.Fetch) {
 	f := &fetched{Fetch: e, until: p.clock() + e.For}
-	p.world.after(p.world.span(0, 20*kv.Millisecond), p, func() { p.fetchPiece(f) })
+	p.world.After(p.world.Span(0, 20*kv.Millisecond), p, func() { p.fetchPiece(f) })
 }
 
 func (p *process) fetchPiece(f *fetched) {
@@ -119,10 +119,10 @@ func (p *process) fetchPiece(f *fetched) {
 		p.do(p.server.Fetched(p.clock(), f.Write, 0, protocol.ErrUnavailable))
 	case f.at < f.Plan.Bytes:
 		pause := w.pace()
-		if !w.calm && w.plan.slow && w.chance.IntN(6) == 0 {
-			pause = w.span(writeTimeout/2, 2*writeTimeout)
+		if !w.Calm && w.plan.slow && w.Chance.IntN(6) == 0 {
+			pause = w.Span(writeTimeout/2, 2*writeTimeout)
 		}
-		w.after(pause, p, func() { p.takePiece(f) }) // it has begun, and the client's host is slow
+		w.After(pause, p, func() { p.takePiece(f) }) // it has begun, and the client's host is slow
 	default:
 		w.tally.Fetches++
 		p.touched(object{f.Plan.Header, f.Plan.Epoch}, f.Plan.Offset, f.Plan.Bytes, "summed")
@@ -139,10 +139,10 @@ func (p *process) takePiece(f *fetched) {
 		return
 	}
 	source := from.lent[f.Source.Grant].source
-	piece := source[f.at:min(f.Plan.Bytes, f.at+1+uint64(w.chance.IntN(4000)))]
+	piece := source[f.at:min(f.Plan.Bytes, f.at+1+uint64(w.Chance.IntN(4000)))]
 	p.write(object{f.Plan.Header, f.Plan.Epoch}, f.Plan.Offset+f.at, piece)
 	f.at += uint64(len(piece))
-	w.after(w.delay(p, from)+w.pace(), p, func() { p.fetchPiece(f) })
+	w.After(w.delay(p, from)+w.pace(), p, func() { p.fetchPiece(f) })
 }
 
 // delivery is an object on its way out.
@@ -157,7 +157,7 @@ func (p *process) deliverObject(e protocol.Deliver) {
 	d := &delivery{Deliver: e, until: p.clock() + e.For}
 	p.deliveries[e.Read] = d
 	p.world.tally.Deliveries++
-	p.world.after(p.world.span(0, 10*kv.Millisecond), p, func() { p.deliverPiece(d) })
+	p.world.After(p.world.Span(0, 10*kv.Millisecond), p, func() { p.deliverPiece(d) })
 }
 
 func (p *process) deliverPiece(d *delivery) {
@@ -172,11 +172,11 @@ func (p *process) deliverPiece(d *delivery) {
 		return
 	}
 	if uint64(len(d.bytes)) < d.Location.Bytes {
-		w.after(w.span(0, 5*kv.Millisecond), p, func() { p.copyPiece(d) }) // the process may stand still before it
+		w.After(w.Span(0, 5*kv.Millisecond), p, func() { p.copyPiece(d) }) // the process may stand still before it
 		return
 	}
 	if checksum.Of(d.bytes) != d.Location.Checksum {
-		w.violate("what is delivered is what was summed", "%v, header %d in epoch %d", p, d.Location.Header, d.Location.Epoch)
+		w.Violate("what is delivered is what was summed", "%v, header %d in epoch %d", p, d.Location.Header, d.Location.Epoch)
 		end(arena.ErrTorn)
 		return
 	}
@@ -192,7 +192,7 @@ func (p *process) deliverPiece(d *delivery) {
 // copyPiece copies a piece that was begun in time.
 func (p *process) copyPiece(d *delivery) {
 	w, done := p.world, uint64(len(d.bytes))
-	n := min(d.Location.Bytes-done, 1+uint64(w.chance.IntN(4000)))
+	n := min(d.Location.Bytes-done, 1+uint64(w.Chance.IntN(4000)))
 	from := d.Location.Offset + done
 	p.touched(object{d.Location.Header, d.Location.Epoch}, from, n, "read")
 	d.bytes = append(d.bytes, p.memory[from:from+n]...)
@@ -201,16 +201,16 @@ func (p *process) copyPiece(d *delivery) {
 		p.do(p.server.Delivered(p.clock(), d.Deliver, protocol.ErrUnavailable))
 		return
 	}
-	pause := w.span(0, 5*kv.Millisecond)
-	if !w.calm && w.plan.slow && w.chance.IntN(10) == 0 {
-		pause = w.span(0, 2*kv.Second)
+	pause := w.Span(0, 5*kv.Millisecond)
+	if !w.Calm && w.plan.slow && w.Chance.IntN(10) == 0 {
+		pause = w.Span(0, 2*kv.Second)
 	}
-	w.after(pause, p, func() { p.deliverPiece(d) })
+	w.After(pause, p, func() { p.deliverPiece(d) })
 }
 
 // lookAt sums an object where it lies.
 func (p *process) lookAt(e protocol.Verify) {
-	p.world.after(p.world.span(0, 10*kv.Millisecond), p, func() {
+	p.world.After(p.world.Span(0, 10*kv.Millisecond), p, func() {
 		p.touched(object{e.Location.Header, e.Location.Epoch}, e.Location.Offset, e.Location.Bytes, "read")
 		p.do(p.server.Looked(p.clock(), e, p.heap.Check(e.Location.Offset, e.Location.Bytes, e.Location.Checksum)))
 	})
@@ -243,7 +243,7 @@ func (p *process) touched(by object, offset, length uint64, how string) {
 	w.tally.Bytes += length
 	own := p.heap.Load(by.header)
 	if own.Word.Epoch() != by.epoch || how != "read" && own.Word.State() == arena.Dead {
-		w.violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d in epoch %d, which is %v", length, offset, p, how,
+		w.Violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d in epoch %d, which is %v", length, offset, p, how,
 			by.header, by.epoch, own.Word)
 	}
 	for i := range p.heap.UsedHeaders() {
@@ -252,19 +252,19 @@ func (p *process) touched(by object, offset, length uint64, how string) {
 			continue
 		}
 		if h.PayloadBase < offset+length && offset < h.PayloadBase+h.Bytes {
-			w.violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d in epoch %d, and header %d has them, %v", length,
+			w.Violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d in epoch %d, and header %d has them, %v", length,
 				offset, p, how, by.header, by.epoch, i, h.Word)
 		}
 	}
 	for _, d := range p.deliveries {
 		at := d.Location
 		if how != "read" && (by != object{at.Header, at.Epoch}) && at.Offset < offset+length && offset < at.Offset+at.Bytes {
-			w.violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d while they are being read for header %d", length,
+			w.Violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d while they are being read for header %d", length,
 				offset, p, how, by.header, at.Header)
 		}
 	}
 	if how != "read" && p.held(by, offset, length) {
-		w.violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d while they are held", length, offset, p, how, by.header)
+		w.Violate("bytes are touched only for the object that has them", "%d bytes at %d of %v are %s for header %d while they are held", length, offset, p, how, by.header)
 	}
 }
 
@@ -276,7 +276,7 @@ func (p *process) forward() {
 		}
 		now, was := p.heap.Word(i), p.words[i]
 		if now.Epoch() < was.Epoch() || now.Epoch() == was.Epoch() && now.State() < was.State() {
-			p.world.violate("each use of a header has an epoch of its own", "header %d of %v was %v and is %v", i, p, was, now)
+			p.world.Violate("each use of a header has an epoch of its own", "header %d of %v was %v and is %v", i, p, was, now)
 		}
 		p.words[i] = now
 	}
@@ -286,7 +286,7 @@ func (p *process) forward() {
 func (p *process) guarded() {
 	for _, g := range p.grants {
 		if h := p.heap.Load(g.at.header); h.Word != arena.MakeWord(arena.Reserved, g.at.epoch) {
-			p.world.violate("nothing is found, or free, that a writer can still write to", "header %d of %v is %v, and %s has a grant of epoch %d", g.at.header, p,
+			p.world.Violate("nothing is found, or free, that a writer can still write to", "header %d of %v is %v, and %s has a grant of epoch %d", g.at.header, p,
 				h.Word, g.to.Name, g.at.epoch)
 		}
 	}

@@ -1,8 +1,7 @@
 package storesim
 
 import (
-	"errors"
-
+	"meridian/internal/seeded"
 	"meridian/keep/store/master"
 	"meridian/keep/store/owner"
 	"meridian/keep/store/protocol"
@@ -28,45 +27,18 @@ var reasons = [...]error{
 	owner.ErrMissing, owner.ErrExists, owner.ErrBusy, owner.ErrOverloaded, owner.ErrFull, owner.ErrStale, master.ErrUnsettled, master.ErrSilent, protocol.ErrUnavailable,
 }
 
-// OtherReason is the name of the count of failures that have none of the known
-// reasons.
-const OtherReason = "another reason"
-
 func (t *Tally) ended(k kind, err error) {
 	if err == nil {
 		*map[kind]*uint64{aPut: &t.Put, aPutOf: &t.PutFrom, anOpen: &t.Opened, aGet: &t.Got, aLocate: &t.Located, aRemove: &t.Removed}[k]++
 		return
 	}
-	for i, reason := range reasons {
-		if errors.Is(err, reason) {
-			t.Reasons[i]++
-			return
-		}
-	}
-	t.Reasons[len(reasons)]++
-}
-
-// Section is counts that belong together.
-type Section struct {
-	Title  string
-	Counts []Count
-}
-
-// Count is one of them.
-type Count struct {
-	Name string
-	N    *uint64
+	seeded.Failed(t.Reasons[:], reasons[:], err)
 }
 
 // Sections lists all counts but those of worlds and events.
-func (t *Tally) Sections() []Section {
-	why := Section{Title: "why they failed"}
-	for i := range reasons {
-		why.Counts = append(why.Counts, Count{reasons[i].Error(), &t.Reasons[i]})
-	}
-	why.Counts = append(why.Counts, Count{OtherReason, &t.Reasons[len(reasons)]})
-	return []Section{
-		{"trouble", []Count{
+func (t *Tally) Sections() seeded.Sections {
+	return seeded.Sections{
+		{"trouble", seeded.Counts{
 			{"crash", &t.Crashes},
 			{"process that stood still", &t.Pauses},
 			{"link cut", &t.Cuts},
@@ -80,7 +52,7 @@ func (t *Tally) Sections() []Section {
 			{"call of a tier that failed", &t.TierFailed},
 			{"object that a tier lost, or changed", &t.TierLost},
 		}},
-		{"operations", []Count{
+		{"operations", seeded.Counts{
 			{"small values put", &t.Put},
 			{"values put from the client's memory", &t.PutFrom},
 			{"values written under a grant", &t.Opened},
@@ -94,8 +66,8 @@ func (t *Tally) Sections() []Section {
 			{"units written to a tier", &t.Written},
 			{"units brought back from one", &t.Promoted},
 		}},
-		why,
-		{"besides", []Count{
+		{"why they failed", seeded.Reasons(t.Reasons[:], reasons[:])},
+		{"besides", seeded.Counts{
 			{"masters elected", &t.Elections},
 			{"owners marked as away, or back", &t.Marks},
 			{"objects evicted", &t.Evictions},
@@ -121,10 +93,5 @@ func (t *Tally) Sections() []Section {
 func (t *Tally) Add(other *Tally) {
 	t.Worlds += other.Worlds
 	t.Events += other.Events
-	mine, theirs := t.Sections(), other.Sections()
-	for i := range mine {
-		for j := range mine[i].Counts {
-			*mine[i].Counts[j].N += *theirs[i].Counts[j].N
-		}
-	}
+	t.Sections().Add(other.Sections())
 }

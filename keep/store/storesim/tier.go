@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"meridian/internal/seeded"
 	"meridian/keep/store/admission"
 	"meridian/keep/store/protocol"
 	"meridian/kv"
@@ -49,7 +50,7 @@ const (
 var errTier = errors.New("storesim: the tier has it not")
 
 func (w *world) newUnits() {
-	for i := range 3 + w.draw.IntN(6) {
+	for i := range 3 + w.Draw.IntN(6) {
 		k := newKey(fmt.Sprintf("unit%d", i))
 		w.newValue(k)
 		w.units = append(w.units, k)
@@ -95,7 +96,7 @@ func (b *below) bring(k *key, bytes []byte, done func(error)) {
 	b.do(b.server.Receive(b.clock(), b.peer, request, &protocol.Open{
 		Name: k.name, Bytes: uint64(len(bytes)), PatienceMs: uint64(promotePatience / kv.Millisecond), WriteMs: uint64(writeTimeout / kv.Millisecond),
 	}))
-	w.after(3*writeTimeout, b.process, func() { x.done(protocol.ErrUnavailable) })
+	w.After(3*writeTimeout, b.process, func() { x.done(protocol.ErrUnavailable) })
 }
 
 // heard takes an answer to a bring; false if it is to none.
@@ -126,9 +127,9 @@ func (b *below) heard(request uint64, m protocol.Message) bool {
 // useUnits has an engine keep the run up to some unit, and use it: what is not in memory is
 // computed, and brought from the first on.
 func (w *world) useUnits() {
-	h, run := w.hosts[w.draw.IntN(len(w.hosts))], w.units[:1+w.draw.IntN(len(w.units))]
+	h, run := w.hosts[w.Draw.IntN(len(w.hosts))], w.units[:1+w.Draw.IntN(len(w.units))]
 	if p := h.process; p != nil && p.server != nil {
-		w.after(0, p, func() { p.below.use(run, 0) })
+		w.After(0, p, func() { p.below.use(run, 0) })
 	}
 }
 
@@ -137,7 +138,7 @@ func (b *below) use(run []*key, from int) {
 		if !b.server.Has(b.clock(), run[from].name) {
 			b.bring(run[from], b.world.unitOf(run[from]).bytes, func(err error) {
 				if err == nil {
-					b.world.after(0, b.process, func() { b.use(run, from+1) })
+					b.world.After(0, b.process, func() { b.use(run, from+1) })
 				}
 			})
 			return
@@ -164,7 +165,7 @@ func (b *below) used(run []*key) {
 			continue
 		}
 		if b.uses[k] < admittedUses {
-			w.violate("what was used once is written to no tier", "%v writes %v", b.process, k)
+			w.Violate("what was used once is written to no tier", "%v writes %v", b.process, k)
 		}
 		b.call(func(ok bool) {
 			held, err := b.server.Hold(b.clock(), [][]byte{k.name})
@@ -188,25 +189,25 @@ func (b *below) call(done func(ok bool)) {
 	if !b.breaker.Allows(now) {
 		w.tally.LeftAlone++
 		if b.failures == 0 || !rests && b.calls == 0 {
-			w.violate("a tier that was left alone is tried again", "%v, %d failures, the last %v ago", b.process, b.failures, duration(now-b.failed))
+			w.Violate("a tier that was left alone is tried again", "%v, %d failures, the last %v ago", b.process, b.failures, seeded.Duration(now-b.failed))
 		}
 		done(false)
 		return
 	}
 	if rests {
-		w.violate("a tier that fails is left alone", "%v asks it, %v after %d failures", b.process, duration(now-b.failed), b.failures)
+		w.Violate("a tier that fails is left alone", "%v asks it, %v after %d failures", b.process, seeded.Duration(now-b.failed), b.failures)
 	}
 	b.calls++
-	takes, ok := w.span(50, 20*kv.Millisecond), true
-	switch bad := w.now < b.host.bad && !w.calm; {
-	case bad && w.chance.IntN(2) == 0:
+	takes, ok := w.Span(50, 20*kv.Millisecond), true
+	switch bad := w.Now < b.host.bad && !w.Calm; {
+	case bad && w.Chance.IntN(2) == 0:
 		takes, ok = tierPatience, false
 		w.tally.TierSlow++
 	case bad:
 		ok = false
 		w.tally.TierFailed++
 	}
-	w.after(takes, b.process, func() {
+	w.After(takes, b.process, func() {
 		b.calls--
 		b.breaker.Ended(b.clock(), ok)
 		if b.failures++; ok {
@@ -220,13 +221,13 @@ func (b *below) call(done func(ok bool)) {
 // findUnits has an engine find the run up to some unit: what is not in memory is promoted,
 // in time, and what is held then is what the keys say.
 func (w *world) findUnits() {
-	h, run := w.hosts[w.draw.IntN(len(w.hosts))], w.units[:1+w.draw.IntN(len(w.units))]
-	forgotten := w.draw.IntN(4) == 0
+	h, run := w.hosts[w.Draw.IntN(len(w.hosts))], w.units[:1+w.Draw.IntN(len(w.units))]
+	forgotten := w.Draw.IntN(4) == 0
 	if p := h.process; p != nil && p.server != nil {
 		if forgotten { // it must be fetched
 			p.send(protocol.Send{To: p.peer, Request: w.number(), Message: &protocol.Evict{Permille: 50}})
 		}
-		w.after(kv.Millisecond, p, func() { p.below.promote(run) })
+		w.After(kv.Millisecond, p, func() { p.below.promote(run) })
 	}
 }
 
@@ -261,12 +262,12 @@ func (x *promotion) step() {
 		for _, i := range admission.Ahead(x.places, promotedTogether) {
 			for k := range i {
 				if x.places[k] == admission.Nowhere {
-					w.violate("nothing is fetched that is of no use", "%v fetches unit %d, and unit %d is nowhere", x.process, i, k)
+					w.Violate("nothing is fetched that is of no use", "%v fetches unit %d, and unit %d is nowhere", x.process, i, k)
 				}
 			}
 			x.places[i] = admission.Coming
 			if x.coming++; x.coming > promotedTogether {
-				w.violate("no more is fetched at a time than may be", "%v fetches %d units", x.process, x.coming)
+				w.Violate("no more is fetched at a time than may be", "%v fetches %d units", x.process, x.coming)
 			}
 			x.call(func(ok bool) { x.got(i, ok) })
 		}
@@ -292,10 +293,10 @@ func (x *promotion) got(i int, ok bool) {
 			x.places[i] = admission.Nowhere
 		}
 		x.coming--
-		x.world.after(0, x.process, x.step)
+		x.world.After(0, x.process, x.step)
 	}
 	if !ok {
-		x.world.after(0, x.process, func() { ended(errTier) })
+		x.world.After(0, x.process, func() { ended(errTier) })
 		return
 	}
 	x.bring(k, slices.Clone(o.bytes), func(err error) {
@@ -314,7 +315,7 @@ func (x *promotion) hold() {
 		at := o.Location
 		x.touched(object{at.Header, at.Epoch}, at.Offset, at.Bytes, "read")
 		if v := w.valueOf(x.memory[at.Offset:][:at.Bytes]); v == nil || v.key != x.run[i] || x.heap.Check(at.Offset, at.Bytes, at.Checksum) != nil {
-			w.violate("what is held is what its key says", "%v: %v", x.process, x.run[i])
+			w.Violate("what is held is what its key says", "%v: %v", x.process, x.run[i])
 		}
 		x.do(x.server.Unhold(x.clock(), o, false))
 	}
@@ -323,15 +324,15 @@ func (x *promotion) hold() {
 
 // tierTrouble makes the tier of a host bad for a while, or what it has.
 func (w *world) tierTrouble(h *host) {
-	h.bad = max(h.bad, w.now+w.span(100*kv.Millisecond, 8*kv.Second))
-	w.note("the tier of %s is bad for %v", h.name, duration(h.bad-w.now))
+	h.bad = max(h.bad, w.Now+w.Span(100*kv.Millisecond, 8*kv.Second))
+	w.Note("the tier of %s is bad for %v", h.name, seeded.Duration(h.bad-w.Now))
 	for _, k := range w.units {
 		switch o := h.tier[k]; {
 		case o == nil:
-		case w.chance.IntN(6) == 0:
+		case w.Chance.IntN(6) == 0:
 			delete(h.tier, k)
 			w.tally.TierLost++
-		case w.chance.IntN(6) == 0:
+		case w.Chance.IntN(6) == 0:
 			o.bytes[len(o.bytes)/2] ^= 1
 			o.broken = true
 			w.tally.TierLost++

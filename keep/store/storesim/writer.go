@@ -20,21 +20,21 @@ type writer struct {
 func (c *call) write(plan *protocol.Plan) {
 	w, p := c.on.world, c.on
 	x := &writer{call: c, plan: plan, owner: c.asked}
-	if x.owner == p.peer && w.chance.IntN(2) == 0 {
+	if x.owner == p.peer && w.Chance.IntN(2) == 0 {
 		x.lend()
 	}
-	x.rogue = !w.calm && w.plan.rogues && x.mapped == nil && w.chance.IntN(4) == 0
+	x.rogue = !w.Calm && w.plan.rogues && x.mapped == nil && w.Chance.IntN(4) == 0
 	c.writer = x
-	w.after(3*writeTimeout, p, func() {
+	w.After(3*writeTimeout, p, func() {
 		if !x.over {
 			x.end(nil, protocol.ErrUnavailable)
 		}
 	})
-	if !w.calm && w.chance.IntN(12) == 0 {
+	if !w.Calm && w.Chance.IntN(12) == 0 {
 		w.tally.Vanished++
-		w.note("%v does not write its plan", p)
+		w.Note("%v does not write its plan", p)
 		c.end(nil, protocol.ErrUnavailable)
-		if w.chance.IntN(2) == 0 {
+		if w.Chance.IntN(2) == 0 {
 			x.give(true)
 		}
 		return
@@ -62,20 +62,20 @@ func (x *writer) piece() {
 	if x.mapped != nil && x.over {
 		return
 	}
-	b := x.value.bytes[x.at:min(len(x.value.bytes), x.at+1+w.chance.IntN(4000))]
+	b := x.value.bytes[x.at:min(len(x.value.bytes), x.at+1+w.Chance.IntN(4000))]
 	offset := x.plan.Offset + uint64(x.at)
 	x.at += len(b)
 	switch {
 	case len(b) == 0 && x.rogue:
 		x.at = 0 // once more, from the start
-		w.after(w.span(0, 50*kv.Millisecond), p, x.piece)
+		w.After(w.Span(0, 50*kv.Millisecond), p, x.piece)
 		return
 	case len(b) == 0:
 		x.give(false)
 		return
 	case x.mapped != nil:
 		p.write(x.mapped.at, offset, b)
-		w.after(w.pace(), p, x.piece)
+		w.After(w.pace(), p, x.piece)
 		return
 	}
 	if x.rogue {
@@ -86,9 +86,9 @@ func (x *writer) piece() {
 		x.end(nil, protocol.ErrUnavailable)
 		return
 	}
-	w.after(w.delay(to, p), to, func() {
+	w.After(w.delay(to, p), to, func() {
 		placed := to.place(p.peer, x.plan.Span.Grant, offset, b)
-		w.after(w.delay(p, to)+w.pace(), p, func() {
+		w.After(w.delay(p, to)+w.pace(), p, func() {
 			if placed {
 				x.piece()
 			} else if !x.over {
@@ -100,10 +100,10 @@ func (x *writer) piece() {
 
 // pace is how long a writer takes until its next piece.
 func (w *world) pace() kv.Instant {
-	if !w.calm && w.plan.slow && w.chance.IntN(10) == 0 {
-		return w.span(0, 3*kv.Second)
+	if !w.Calm && w.plan.slow && w.Chance.IntN(10) == 0 {
+		return w.Span(0, 3*kv.Second)
 	}
-	return w.span(0, 3*kv.Millisecond)
+	return w.Span(0, 3*kv.Millisecond)
 }
 
 // give commits what was written, or gives it up. What is on its way from before may
@@ -119,9 +119,9 @@ func (x *writer) give(up bool) {
 	}
 	m.Summed, m.Checksum = true, checksum.OfSums(checksum.AppendSums(nil, x.value.bytes))
 	x.ask(m)
-	if w := p.world; x.mapped == nil && w.chance.IntN(3) == 0 {
+	if w := p.world; x.mapped == nil && w.Chance.IntN(3) == 0 {
 		if to := p.reaches(x.owner); to != nil {
-			w.after(w.delay(to, p), to, func() { to.place(p.peer, x.plan.Span.Grant, x.plan.Offset, x.value.bytes) })
+			w.After(w.delay(to, p), to, func() { to.place(p.peer, x.plan.Span.Grant, x.plan.Offset, x.value.bytes) })
 		}
 	}
 }
@@ -130,7 +130,7 @@ func (x *writer) give(up bool) {
 func (c *call) committed(m protocol.Message) {
 	r, is := m.(*protocol.Reply)
 	if !is {
-		c.on.world.violate("messages are understood", "%T answers a commit", m)
+		c.on.world.Violate("messages are understood", "%T answers a commit", m)
 		return
 	}
 	c.end(nil, r.Problem.Err())
@@ -140,7 +140,7 @@ func (c *call) committed(m protocol.Message) {
 // not.
 func (c *call) tooLate(m protocol.Message) {
 	plan, is := m.(*protocol.Plan)
-	if w := c.on.world; is && c.writer == nil && w.chance.IntN(2) == 0 {
+	if w := c.on.world; is && c.writer == nil && w.Chance.IntN(2) == 0 {
 		w.tally.Late++
 		x := &writer{call: c, plan: plan, owner: c.asked}
 		x.give(true)

@@ -76,7 +76,7 @@ func (in *accept) send(m Message) []Effect {
 func (in *accept) ask(now Instant) Message {
 	return &Ask{
 		Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: in.destination.Capabilities, Push: in.Push, Ticket: in.Ticket,
-		Dst: in.dst, Tokens: in.Tokens, RemainingMs: now.until(in.Deadline),
+		Dst: in.dst, Tokens: in.Tokens, RemainingMs: until(now, in.Deadline),
 	}
 }
 

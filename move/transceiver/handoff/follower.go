@@ -140,7 +140,7 @@ func (h *Follower) Receive(now Instant, from kv.Member, transfer kv.ID, o *Order
 	case s.phase == Stopped:
 		s.until = now + h.timing.FollowerLease // then it is forgotten, whichever its home is
 	case o.LeaseMs > 0:
-		s.until = now.after(o.LeaseMs)
+		s.until = after(now, o.LeaseMs)
 	default:
 		s.until = Never // the home is on this agent, and lives as long as it
 	}

@@ -79,7 +79,7 @@ func (g *followerGroup) orderAll(now Instant, kind OrderKind, computed Computed,
 	for _, x := range g.members {
 		o := &Order{
 			Session: g.session, Number: g.number, Kind: kind, As: g.as, Engine: g.engine,
-			Computed: computed, RemainingMs: now.until(g.deadline), Problem: how,
+			Computed: computed, RemainingMs: until(now, g.deadline), Problem: how,
 		}
 		if kind < OrderStop {
 			o.Terms, o.Digest = g.terms, g.digest

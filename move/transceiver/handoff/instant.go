@@ -1,21 +1,18 @@
 package handoff
 
-import "math"
+import "meridian/kv"
 
-// Instant is a moment, in microseconds by the clock of the shell that runs the
-// machines. Only differences mean anything, and none leaves the process:
-// messages carry what remains, in milliseconds.
-type Instant int64
+// Instant is a moment by the clock of the shell that runs the machines. None leaves
+// the process: messages carry what remains, in milliseconds.
+type Instant = kv.Instant
 
-// Spans of time.
+// Spans of time, and what comes after every instant.
 const (
-	Millisecond Instant = 1000
-	Second              = 1000 * Millisecond
-	Minute              = 60 * Second
+	Millisecond = kv.Millisecond
+	Second      = kv.Second
+	Minute      = kv.Minute
+	Never       = kv.Never
 )
-
-// Never comes after every other instant.
-const Never Instant = math.MaxInt64
 
 // MaxSpan bounds every span of time that another process names. It is longer
 // than anything lasts, and short enough that neither a sum of instants nor the
@@ -28,11 +25,11 @@ func Span(ms uint64) Instant {
 }
 
 // after is now and so many milliseconds that a message says remain.
-func (now Instant) after(remainingMs uint64) Instant { return now + Span(remainingMs) }
+func after(now Instant, remainingMs uint64) Instant { return now + Span(remainingMs) }
 
 // until is how many milliseconds remain from now, at most MaxSpan; what has
 // passed has none.
-func (now Instant) until(end Instant) uint64 {
+func until(now, end Instant) uint64 {
 	if end <= now {
 		return 0
 	}

@@ -14,11 +14,11 @@ func TestForeignSpansAreBounded(t *testing.T) {
 		if span < 0 || int64(span) > longest || ms > 0 && span == 0 {
 			t.Errorf("%d ms are a span of %d µs", ms, span)
 		}
-		if now := Minute; now.after(ms) < now || now.after(ms) > now+MaxSpan {
-			t.Errorf("%d ms after %d is %d", ms, now, now.after(ms))
+		if now := Minute; after(now, ms) < now || after(now, ms) > now+MaxSpan {
+			t.Errorf("%d ms after %d is %d", ms, now, after(now, ms))
 		}
 	}
-	if ms := Second.until(Never); Span(ms) != MaxSpan {
+	if ms := until(Second, Never); Span(ms) != MaxSpan {
 		t.Errorf("until never are %d ms", ms)
 	}
 }

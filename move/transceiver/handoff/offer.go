@@ -51,7 +51,7 @@ func (o *offer) serves(from kv.Member, session uint64) bool {
 // await keeps an ask, for as long as its ticket and its asker's deadline say and
 // signs of life come.
 func (o *offer) await(now Instant, a asking, t *Ticket) {
-	o.expires, o.lastTicket = min(t.Expires, now.after(a.ask.RemainingMs)), t.end(now)
+	o.expires, o.lastTicket = min(t.Expires, after(now, a.ask.RemainingMs)), t.end(now)
 	o.session = &session{asking: a, askBytes: a.ask.Dst.keptBytes(), lease: now + o.source.Timing.Lease, deadline: o.expires}
 }
 
@@ -95,7 +95,7 @@ func (o *offer) onAsk(now Instant, a asking, t *Ticket) []Effect {
 	case a.ask.Session == o.past[a.from].session && a.ask.Session > 0:
 		return o.source.refuse(a, o.Transfer, o.past[a.from].problem.Err())
 	case o.session == nil:
-		return o.beginSession(now, a, now.after(a.ask.RemainingMs))
+		return o.beginSession(now, a, after(now, a.ask.RemainingMs))
 	case o.state == offerClosing:
 		return nil // it will ask again, and be told then
 	case o.session.from == a.from:

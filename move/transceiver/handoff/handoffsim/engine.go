@@ -50,7 +50,7 @@ type hold struct {
 
 func newEngine(w *world, id string, model kv.Geometry) *engine {
 	e := &engine{world: w, id: id, span: 1}
-	r := w.draw
+	r := w.Draw
 	tp := 1 + r.IntN(8)
 	pp := 1 + r.IntN(len(model.Layers))
 	for tp*pp > 16 {
@@ -109,7 +109,7 @@ func (e *engine) rise() {
 	}
 	e.home.source.Join(described)
 	e.home.destination.Join(described)
-	e.world.note("%s is up, home %v, %v", e.id, e.home, e.side.Parallelism)
+	e.world.Note("%s is up, home %v, %v", e.id, e.home, e.side.Parallelism)
 }
 
 func (e *engine) livesOn(p *process) bool {
@@ -121,7 +121,7 @@ func (e *engine) livesOn(p *process) bool {
 // of it a while later.
 func (e *engine) fall(dead *process) {
 	w := e.world
-	w.note("%s is lost", e.id)
+	w.Note("%s is lost", e.id)
 	e.alive = false
 	e.epoch++
 	home := e.home
@@ -129,7 +129,7 @@ func (e *engine) fall(dead *process) {
 		if p.dead {
 			continue
 		}
-		w.after(w.span(0, 500*handoff.Millisecond), p, func() {
+		w.After(w.Span(0, 500*handoff.Millisecond), p, func() {
 			if !e.alive { // else it rose again, and serves already
 				p.do(p.follower.Leave(e.id))
 			}
@@ -138,7 +138,7 @@ func (e *engine) fall(dead *process) {
 	if home.dead {
 		return
 	}
-	w.after(w.span(0, 500*handoff.Millisecond), home, func() {
+	w.After(w.Span(0, 500*handoff.Millisecond), home, func() {
 		home.do(home.source.Gone(home.clock(), dead.self))
 		home.do(home.destination.Gone(home.clock(), dead.self))
 		home.do(home.source.Leave(home.clock(), e.id))
@@ -154,7 +154,7 @@ func (e *engine) fall(dead *process) {
 // allocate takes blocks for so many tokens, wherever they are free.
 func (e *engine) allocate(r *request, as handoff.Role, tokens int) *hold {
 	k := &hold{request: r, as: as, engine: e, birth: e.births, readers: map[kv.ID]bool{r.id: true}}
-	for _, at := range e.world.draw.Perm(len(e.owners) / int(e.span)) {
+	for _, at := range e.world.Draw.Perm(len(e.owners) / int(e.span)) {
 		at *= int(e.span)
 		if len(k.blocks)*e.side.BlockTokens >= tokens {
 			break
@@ -180,7 +180,7 @@ func (k *hold) holding() reshard.Holding {
 // gives them to another request, which scribbles on them at once.
 func (k *hold) free(r *request) {
 	if !k.readers[r.id] {
-		k.engine.world.violate("blocks are freed exactly once", "%v as %v, twice", r, k.as)
+		k.engine.world.Violate("blocks are freed exactly once", "%v as %v, twice", r, k.as)
 		return
 	}
 	delete(k.readers, r.id)
@@ -301,7 +301,7 @@ func (e *engine) touched(transfer kv.ID, as handoff.Role, rank int, offset, leng
 			k = e.owners[block]
 		}
 		if k == nil || !k.readers[transfer] || k.as != as {
-			e.world.violate("no block is used by another while a transfer can touch it", "transfer %.4s touches block %d of rank %d of %s as %v, which is not its own",
+			e.world.Violate("no block is used by another while a transfer can touch it", "transfer %.4s touches block %d of rank %d of %s as %v, which is not its own",
 				transfer, e.blockAt(rank, at), rank, e.id, as)
 			return false
 		}

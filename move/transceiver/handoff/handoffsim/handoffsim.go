@@ -20,64 +20,19 @@
 // for each seed; every fifth seed has none, and there all must go well.
 package handoffsim
 
-import (
-	"fmt"
-	"strings"
-	"time"
-
-	"meridian/move/transceiver/handoff"
-)
+import "meridian/internal/seeded"
 
 // Result is what became of a world.
-type Result struct {
-	Seed      uint64
-	Violation *Violation // nil: all promises were kept
-	Tally     Tally
-	World     string // what was drawn for it
-	State     string // of everything, when the promise was broken
-	Simulated time.Duration
-	Story     []Entry
-}
-
-// Violation is a promise that was broken.
-type Violation struct {
-	Rule, What string
-	At         time.Duration
-	Event      int // how much of the story came before
-}
-
-// Entry is one thing that happened, put into words only when a reader wants to
-// read it.
-type Entry struct {
-	At     time.Duration
-	Format string
-	Args   []any
-}
-
-func (e *Entry) String() string {
-	return fmt.Sprintf("%13.3fms  %s", float64(e.At)/float64(time.Millisecond), fmt.Sprintf(e.Format, e.Args...))
-}
+type Result = seeded.Result[Tally]
 
 // Run lives through the world of a seed.
 func Run(seed uint64) *Result {
 	w := newWorld(seed, seed%5 == 0)
-	w.live()
-	r := &Result{Seed: seed, Violation: w.broken, Tally: w.tally, World: w.String(), Simulated: duration(w.now), Story: w.story}
-	if w.broken != nil {
+	w.Live(w.play)
+	w.tally.Events = w.Events
+	r := &Result{Seed: seed, Violation: w.Broken, Tally: w.tally, World: w.String(), Simulated: seeded.Duration(w.Now), Story: w.Story}
+	if w.Broken != nil {
 		r.State = w.state()
 	}
 	return r
 }
-
-// Tell is the violation and the last so many things before it.
-func (r *Result) Tell(most int) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %s: %s\nthe world: %s\n", r.Seed, r.Violation.Rule, r.Violation.What, r.World)
-	before := r.Story[:r.Violation.Event]
-	for i := max(0, len(before)-most); i < len(before); i++ {
-		fmt.Fprintln(&b, &before[i])
-	}
-	return b.String()
-}
-
-func duration(i handoff.Instant) time.Duration { return time.Duration(i) * time.Microsecond }

@@ -27,16 +27,16 @@ type host struct {
 
 func (h *host) start() {
 	h.births++
-	p := &process{world: h.world, host: h, birth: h.births, self: kv.Member{Name: h.name, Incarnation: h.world.id()}}
+	p := &process{world: h.world, host: h, birth: h.births, self: kv.Member{Name: h.name, Incarnation: h.world.ID()}}
 	// Clocks of hosts have nothing to do with one another.
-	p.skew = handoff.Instant(h.world.draw.Int64N(int64(1000 * handoff.Second)))
+	p.skew = handoff.Instant(h.world.Draw.Int64N(int64(1000 * handoff.Second)))
 	p.source = handoff.NewSourceHome(handoff.SourceOptions{Self: p.self, Key: cellKey, Timing: pace, MaxHeldFraction: 0.8})
 	p.destination = handoff.NewDestinationHome(handoff.DestinationOptions{Self: p.self, Key: cellKey, Timing: pace, Capabilities: h.capabilities()})
 	p.follower = handoff.NewFollower(pace)
 	p.grants, p.sessions = make(map[kv.ID]*grant), make(map[handoff.SessionID]*work)
 	p.alarm = handoff.Never
 	h.process = p
-	h.world.note("%v starts", p)
+	h.world.Note("%v starts", p)
 }
 
 // capabilities are those of the host's build.
@@ -58,7 +58,7 @@ func (h *host) crash() {
 	if p == nil {
 		return
 	}
-	w.note("%v dies", p)
+	w.Note("%v dies", p)
 	w.tally.Crashes++
 	p.dead, h.process = true, nil
 	for _, e := range w.engines {
@@ -66,7 +66,7 @@ func (h *host) crash() {
 			e.fall(p)
 		}
 	}
-	w.after(w.span(100*handoff.Millisecond, 5*handoff.Second), nil, func() {
+	w.After(w.Span(100*handoff.Millisecond, 5*handoff.Second), nil, func() {
 		if h.process == nil {
 			h.start()
 			for _, e := range w.engines {
@@ -77,7 +77,7 @@ func (h *host) crash() {
 }
 
 func (h *host) cutOff(other *host, off bool) {
-	if h == other || h.world.calm {
+	if h == other || h.world.Calm {
 		return
 	}
 	for _, pair := range [][2]*host{{h, other}, {other, h}} {
@@ -112,8 +112,20 @@ type process struct {
 
 func (p *process) String() string { return fmt.Sprintf("%s#%d", p.host.name, p.birth) }
 
+// Dead says that nothing happens on it any more.
+func (p *process) Dead() bool { return p.dead }
+
+// Still is never: no process stands still here.
+func (p *process) Still() kv.Instant { return 0 }
+
+// Before has nothing to do.
+func (p *process) Before() {}
+
+// After an event, machines may want to be called at another time.
+func (p *process) After() { p.rearm() }
+
 // clock is the process's own.
-func (p *process) clock() handoff.Instant { return p.world.now + p.skew }
+func (p *process) clock() handoff.Instant { return p.world.Now + p.skew }
 
 // rearm sees to it that Tick is called when the machines want it.
 func (p *process) rearm() {
@@ -121,13 +133,13 @@ func (p *process) rearm() {
 	if p.dead || next == handoff.Never {
 		return
 	}
-	at := max(next-p.skew, p.world.now)
-	if at >= p.alarm && p.alarm > p.world.now {
+	at := max(next-p.skew, p.world.Now)
+	if at >= p.alarm && p.alarm > p.world.Now {
 		return
 	}
 	p.alarm = at
-	p.world.after(at-p.world.now, p, func() {
-		if p.alarm > p.world.now {
+	p.world.After(at-p.world.Now, p, func() {
+		if p.alarm > p.world.Now {
 			return
 		}
 		p.alarm = handoff.Never
@@ -166,31 +178,31 @@ func (p *process) send(e handoff.Send) {
 	w := p.world
 	wire := handoff.AppendMessage(nil, e.Transfer, e.Message)
 	if len(wire) > handoff.MaxMessageBytes {
-		w.violate("messages fit", "%T has %d bytes", e.Message, len(wire))
+		w.Violate("messages fit", "%T has %d bytes", e.Message, len(wire))
 	}
 	w.tally.Messages++
 	if e.To == p.self {
-		w.after(0, p, func() { p.deliver(p.self, wire) })
+		w.After(0, p, func() { p.deliver(p.self, wire) })
 		return
 	}
 	to := w.host(e.To.Name)
 	copies := 1
-	if w.plan.twice && !w.calm && w.chance.IntN(6) == 0 {
+	if w.plan.twice && !w.Calm && w.Chance.IntN(6) == 0 {
 		copies = 2
 		w.tally.Twice++
 	}
 	for range copies {
-		if w.plan.loss && !w.calm && w.chance.IntN(8) == 0 {
-			w.note("%v to %s: %.4s %s is lost", p, e.To.Name, e.Transfer, summary{e.Message})
+		if w.plan.loss && !w.Calm && w.Chance.IntN(8) == 0 {
+			w.Note("%v to %s: %.4s %s is lost", p, e.To.Name, e.Transfer, summary{e.Message})
 			w.tally.Lost++
 			continue
 		}
-		delay := w.span(10, 2*handoff.Millisecond)
-		if w.plan.slow && !w.calm && w.chance.IntN(5) == 0 {
+		delay := w.Span(10, 2*handoff.Millisecond)
+		if w.plan.slow && !w.Calm && w.Chance.IntN(5) == 0 {
 			w.tally.Late++
-			delay = w.span(handoff.Millisecond, 6*handoff.Second)
+			delay = w.Span(handoff.Millisecond, 6*handoff.Second)
 		}
-		w.after(delay, nil, func() { p.arrive(to, e, wire) })
+		w.After(delay, nil, func() { p.arrive(to, e, wire) })
 	}
 }
 
@@ -220,10 +232,10 @@ func (p *process) deliver(from kv.Member, wire []byte) {
 		err = fmt.Errorf("%s has form %d, of which the build of %v knows nothing", summary{m}, form, p)
 	}
 	if err != nil {
-		w.violate("messages are understood", "%v", err)
+		w.Violate("messages are understood", "%v", err)
 		return
 	}
-	w.note("%v hears from %s: %.4s %s", p, from.Name, transfer, summary{m})
+	w.Note("%v hears from %s: %.4s %s", p, from.Name, transfer, summary{m})
 	now := p.clock()
 	if o, is := m.(*handoff.Order); is {
 		p.do(p.follower.Receive(now, from, transfer, o))

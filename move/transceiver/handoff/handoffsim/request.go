@@ -59,11 +59,11 @@ func (w *world) request(id kv.ID) *request {
 
 // arrive is a user's request.
 func (w *world) arrive() {
-	from := w.draw.IntN(len(w.engines) - w.stores())
-	to := (from + 1 + w.draw.IntN(len(w.engines)-1)) % len(w.engines)
+	from := w.Draw.IntN(len(w.engines) - w.stores())
+	to := (from + 1 + w.Draw.IntN(len(w.engines)-1)) % len(w.engines)
 	r := &request{
-		world: w, serial: len(w.all), id: w.id(), salt: w.draw.Uint64(), tokens: 1 + w.draw.IntN(12), prefill: w.engines[from],
-		keep: handoff.Instant(2+w.draw.IntN(10)) * handoff.Second,
+		world: w, serial: len(w.all), id: w.ID(), salt: w.Draw.Uint64(), tokens: 1 + w.Draw.IntN(12), prefill: w.engines[from],
+		keep: handoff.Instant(2+w.Draw.IntN(10)) * handoff.Second,
 	}
 	if w.untroubled() {
 		r.keep = 10 * handoff.Minute
@@ -76,8 +76,8 @@ func (w *world) arrive() {
 		return
 	}
 	r.srcHome = r.prefill.home
-	w.note("%v: %d tokens from %s to %s", r, r.tokens, r.prefill.id, w.engines[to].id)
-	if w.draw.IntN(3) == 0 { // decode may be first
+	w.Note("%v: %d tokens from %s to %s", r, r.tokens, r.prefill.id, w.engines[to].id)
+	if w.Draw.IntN(3) == 0 { // decode may be first
 		w.tally.Early++
 		if r.serial%2 == 0 { // by a promise: an agent without the home's clock wrote the ticket
 			w.tally.Promised++
@@ -85,13 +85,13 @@ func (w *world) arrive() {
 		} else {
 			r.ticket = r.srcHome.source.Issue(r.srcHome.clock(), r.offer(handoff.Computed{}))
 		}
-		w.after(w.span(0, handoff.Second), nil, func() { r.accept(w.engines[to]) })
-		w.after(w.span(0, handoff.Second), r.srcHome, r.prefillDone)
+		w.After(w.Span(0, handoff.Second), nil, func() { r.accept(w.engines[to]) })
+		w.After(w.Span(0, handoff.Second), r.srcHome, r.prefillDone)
 	} else {
-		w.after(0, r.srcHome, func() {
+		w.After(0, r.srcHome, func() {
 			r.prefillDone()
 			if r.ticket != nil {
-				w.after(w.span(0, 2*handoff.Second), nil, func() { r.accept(w.engines[to]) })
+				w.After(w.Span(0, 2*handoff.Second), nil, func() { r.accept(w.engines[to]) })
 			}
 		})
 	}
@@ -109,25 +109,25 @@ func (w *world) untroubled() bool {
 // regret has one side or the other change its mind at some time.
 func (r *request) regret(to *engine) {
 	w := r.world
-	switch w.draw.IntN(4) {
+	switch w.Draw.IntN(4) {
 	case 0:
-		w.after(w.span(0, 3*handoff.Second), r.srcHome, func() {
+		w.After(w.Span(0, 3*handoff.Second), r.srcHome, func() {
 			w.tally.Withdrawn++
-			w.note("%v is withdrawn", r)
+			w.Note("%v is withdrawn", r)
 			r.srcHome.do(r.srcHome.source.Withdraw(r.srcHome.clock(), r.id))
 		})
 	case 1:
-		w.after(w.span(0, 3*handoff.Second), to.home, func() {
+		w.After(w.Span(0, 3*handoff.Second), to.home, func() {
 			w.tally.Cancelled++
-			w.note("%v is cancelled", r)
+			w.Note("%v is cancelled", r)
 			to.home.do(to.home.destination.Cancel(to.home.clock(), r.id))
 		})
 	case 2:
-		w.after(w.span(0, 2*handoff.Second), to.home, func() {
+		w.After(w.Span(0, 2*handoff.Second), to.home, func() {
 			if r.ticket != nil {
 				effects, err := to.home.destination.Decline(to.home.clock(), r.ticket)
 				w.tally.Declined++
-				w.note("%v is declined: %v", r, err)
+				w.Note("%v is declined: %v", r, err)
 				to.home.do(effects)
 			}
 		})
@@ -150,19 +150,19 @@ func (r *request) prefillDone() {
 	}
 	if r.src = r.prefill.allocate(r, handoff.Source, r.tokens); r.src == nil {
 		w.tally.NoRoom++
-		w.note("%v finds no room at %s", r, r.prefill.id)
+		w.Note("%v finds no room at %s", r, r.prefill.id)
 		r.refused = true
 		p.do(p.source.Withdraw(p.clock(), r.id))
 		return
 	}
 	all := len(r.prefill.side.Geometry.Layers)
 	done := handoff.Computed{Layers: all}
-	switch w.draw.IntN(4) {
+	switch w.Draw.IntN(4) {
 	case 0:
-		done.Layers = w.draw.IntN(all + 1)
+		done.Layers = w.Draw.IntN(all + 1)
 	case 1:
 		if !p.host.older {
-			done = handoff.Computed{Whole: w.draw.IntN(r.tokens + 1)}
+			done = handoff.Computed{Whole: w.Draw.IntN(r.tokens + 1)}
 		}
 	}
 	chunk := r.nextChunk(done)
@@ -175,7 +175,7 @@ func (r *request) prefillDone() {
 	ticket, effects, err := p.source.Offer(p.clock(), r.offer(done))
 	if err != nil {
 		w.tally.NoRoom++
-		w.note("%v is not offered: %v", r, err)
+		w.Note("%v is not offered: %v", r, err)
 		r.refused = true
 		r.src.free(r)
 		p.do(effects)
@@ -188,9 +188,9 @@ func (r *request) prefillDone() {
 	if r.ticket == nil {
 		r.ticket = ticket
 	}
-	if w.chance.IntN(4) == 0 { // saying it again changes nothing
+	if w.Chance.IntN(4) == 0 { // saying it again changes nothing
 		if _, more, err := p.source.Offer(p.clock(), r.offer(done)); err != nil || len(more) > 0 {
-			w.violate("repeating is safe", "a repeated offer: %d effects, %v", len(more), err)
+			w.Violate("repeating is safe", "a repeated offer: %d effects, %v", len(more), err)
 		}
 	}
 	p.do(effects)
@@ -202,7 +202,7 @@ func (r *request) prefillDone() {
 func (r *request) nextChunk(done handoff.Computed) kv.TokenRange {
 	chunk := kv.TokenRange{Start: done.Whole, End: r.tokens}
 	if left := chunk.Len(); done.Layers == 0 && left > 0 && !r.srcHome.host.older {
-		chunk.End = chunk.Start + 1 + r.world.draw.IntN(left)
+		chunk.End = chunk.Start + 1 + r.world.Draw.IntN(left)
 	}
 	return chunk
 }
@@ -216,7 +216,7 @@ func (r *request) goOn(chunk kv.TokenRange, done, all int) {
 		return
 	}
 	w, p, birth := r.world, r.srcHome, r.prefill.births
-	w.after(w.span(handoff.Millisecond, 300*handoff.Millisecond), p, func() {
+	w.After(w.Span(handoff.Millisecond, 300*handoff.Millisecond), p, func() {
 		if r.prefill.births != birth || !r.prefill.alive || !r.src.readers[r.id] {
 			return
 		}
@@ -232,18 +232,18 @@ func (r *request) accept(to *engine) {
 	if !to.alive {
 		return
 	}
-	t := &attempt{request: r, decode: to, home: to.home, tokens: kv.TokenRange{Start: r.first + w.draw.IntN(r.tokens-r.first+1), End: r.tokens}}
-	if w.draw.IntN(2) == 0 {
+	t := &attempt{request: r, decode: to, home: to.home, tokens: kv.TokenRange{Start: r.first + w.Draw.IntN(r.tokens-r.first+1), End: r.tokens}}
+	if w.Draw.IntN(2) == 0 {
 		t.tokens.Start = r.first
 	}
-	if r.first > 0 && !w.untroubled() && w.draw.IntN(3) == 0 {
+	if r.first > 0 && !w.untroubled() && w.Draw.IntN(3) == 0 {
 		w.tally.Greedy++
-		t.greedy, t.tokens.Start = true, w.draw.IntN(r.first)
+		t.greedy, t.tokens.Start = true, w.Draw.IntN(r.first)
 	}
 	if t.dst = to.allocate(r, handoff.Destination, r.tokens); t.dst == nil {
 		effects, err := to.home.destination.Decline(to.home.clock(), r.ticket)
 		w.tally.Declined++
-		w.note("%v finds no room at %s and is declined: %v", r, to.id, err)
+		w.Note("%v finds no room at %s and is declined: %v", r, to.id, err)
 		to.home.do(effects)
 		to.home.rearm()
 		return
@@ -253,12 +253,12 @@ func (r *request) accept(to *engine) {
 		t.dst.each(layer, kv.TokenRange{End: t.tokens.Start}, func(at *byte, made *bool, want byte) { *at, *made = want, true })
 	}
 	p := to.home
-	patience := handoff.Instant(500+w.draw.IntN(8000)) * handoff.Millisecond
+	patience := handoff.Instant(500+w.Draw.IntN(8000)) * handoff.Millisecond
 	if w.untroubled() {
 		patience = 5 * handoff.Minute
 	}
 	a := handoff.Accept{
-		Ticket: r.ticket, Engine: to.id, Holding: t.dst.holding(), Fingerprint: r.of, Tokens: t.tokens, Push: w.draw.IntN(3) == 0, Deadline: p.clock() + patience,
+		Ticket: r.ticket, Engine: to.id, Holding: t.dst.holding(), Fingerprint: r.of, Tokens: t.tokens, Push: w.Draw.IntN(3) == 0, Deadline: p.clock() + patience,
 	}
 	if r.prefill.isStore() && !w.untroubled() {
 		a.AnswerBy = p.clock() + patience/2 // it has what it offers
@@ -266,24 +266,24 @@ func (r *request) accept(to *engine) {
 	r.tries = append(r.tries, t)
 	id, effects, err := p.destination.Accept(p.clock(), a)
 	if err != nil {
-		w.note("%v is not accepted: %v", r, err)
+		w.Note("%v is not accepted: %v", r, err)
 		r.tries = r.tries[:len(r.tries)-1]
 		t.dst.free(r)
 		return
 	}
 	if id != r.id {
-		w.violate("tickets name their transfer", "%s is not %s", id, r.id)
+		w.Violate("tickets name their transfer", "%s is not %s", id, r.id)
 	}
 	w.tally.Accepted++
 	if a.Push {
 		w.tally.Pushed++
 	}
-	w.note("%v is accepted by %s, push %t", r, to.id, a.Push)
+	w.Note("%v is accepted by %s, push %t", r, to.id, a.Push)
 	p.do(effects)
 	p.rearm()
-	w.after(patience+handoff.Millisecond, p, func() {
+	w.After(patience+handoff.Millisecond, p, func() {
 		if !t.ready && !t.failed {
-			w.violate("nothing waits past its deadline", "%v at %s", r, to.id)
+			w.Violate("nothing waits past its deadline", "%v at %s", r, to.id)
 		}
 	})
 }
@@ -292,7 +292,7 @@ func (r *request) accept(to *engine) {
 func (p *process) tell(e handoff.Event) {
 	w := p.world
 	r := w.request(e.Transfer)
-	w.note("%v tells %s as %v: %v is %v %s", p, e.Engine, e.As, r, e.Kind, e.Problem.Text)
+	w.Note("%v tells %s as %v: %v is %v %s", p, e.Engine, e.As, r, e.Kind, e.Problem.Text)
 	if e.As == handoff.Source {
 		if e.Kind == handoff.Freed {
 			w.tally.Freed++
@@ -306,7 +306,7 @@ func (p *process) tell(e handoff.Event) {
 			return
 		}
 	}
-	w.violate("engines are told once", "%v of %v, of which nothing is known", e.Kind, r)
+	w.Violate("engines are told once", "%v of %v, of which nothing is known", e.Kind, r)
 }
 
 func (t *attempt) hear(e handoff.Event) {
@@ -318,18 +318,18 @@ func (t *attempt) hear(e handoff.Event) {
 		t.ready, t.over = true, true
 		w.tally.Ready++
 		if t.greedy {
-			w.violate("nothing is read that is not held", "%v from token %d on, the offer begins at %d", t.request, t.tokens.Start, t.request.first)
+			w.Violate("nothing is read that is not held", "%v from token %d on, the offer begins at %d", t.request, t.tokens.Start, t.request.first)
 		}
 		if t.dst.birth == t.decode.births && t.decode.alive {
 			if err := t.dst.check(t.tokens); err != nil {
-				w.violate("ready means that the bytes are there", "%v at %s: %v", t.request, t.decode.id, err)
+				w.Violate("ready means that the bytes are there", "%v at %s: %v", t.request, t.decode.id, err)
 			}
 		}
 		used := func() { t.dst.free(t.request) }
 		if t.decode.isStore() {
 			used = t.found
 		}
-		w.after(w.span(0, 2*handoff.Second), nil, used)
+		w.After(w.Span(0, 2*handoff.Second), nil, used)
 	case e.Kind == handoff.Failed && !t.failed && !t.ready:
 		t.failed = true
 		w.tally.failed(e.Problem.Err())
@@ -337,15 +337,15 @@ func (t *attempt) hear(e handoff.Event) {
 		t.over = true
 		w.tally.Freed++
 		t.dst.free(t.request)
-		if w.draw.IntN(2) == 0 { // another engine may have more luck
-			to := w.engines[w.draw.IntN(len(w.engines))]
+		if w.Draw.IntN(2) == 0 { // another engine may have more luck
+			to := w.engines[w.Draw.IntN(len(w.engines))]
 			if to != t.request.prefill && to.alive {
 				w.tally.Elsewhere++
-				w.after(w.span(0, handoff.Second), nil, func() { t.request.accept(to) })
+				w.After(w.Span(0, handoff.Second), nil, func() { t.request.accept(to) })
 			}
 		}
 	default:
-		w.violate("engines are told once", "%v of %v, which is ready %t, failed %t, over %t", e.Kind, t.request, t.ready, t.failed, t.over)
+		w.Violate("engines are told once", "%v of %v, which is ready %t, failed %t, over %t", e.Kind, t.request, t.ready, t.failed, t.over)
 	}
 }
 
@@ -357,17 +357,17 @@ func (r *request) inspect() {
 		return k != nil && k.birth == k.engine.births && k.engine.alive && !p.dead && k.readers[r.id]
 	}
 	if lives(r.src, r.srcHome) {
-		w.violate("blocks are freed exactly once", "%v: %s still keeps its blocks", r, r.prefill.id)
+		w.Violate("blocks are freed exactly once", "%v: %s still keeps its blocks", r, r.prefill.id)
 	}
 	for _, t := range r.tries {
 		if lives(t.dst, t.home) && !t.ready {
-			w.violate("blocks are freed exactly once", "%v: %s still keeps its blocks", r, t.decode.id)
+			w.Violate("blocks are freed exactly once", "%v: %s still keeps its blocks", r, t.decode.id)
 		}
-		if w.untroubled() && !t.ready && !r.refused && w.broken == nil {
-			w.violate("without trouble all goes well", "%v at %s: %s", r, t.decode.id, t.why.Text)
+		if w.untroubled() && !t.ready && !r.refused && w.Broken == nil {
+			w.Violate("without trouble all goes well", "%v at %s: %s", r, t.decode.id, t.why.Text)
 		}
 		if t.why.Code == 0 && !t.ready && t.failed {
-			w.violate("failures are explained", "%v", r)
+			w.Violate("failures are explained", "%v", r)
 		}
 	}
 }

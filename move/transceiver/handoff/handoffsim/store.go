@@ -12,10 +12,10 @@ import (
 // places of one arena. It computes nothing: it takes what others have, and gives it to
 // those who want it again.
 func newStore(w *world, publisher *engine) *engine {
-	e := &engine{world: w, id: "store", homeOn: w.hosts[w.draw.IntN(len(w.hosts))]}
+	e := &engine{world: w, id: "store", homeOn: w.hosts[w.Draw.IntN(len(w.hosts))]}
 	e.rankOn = []*host{e.homeOn}
 	w.tally.Ranks++
-	unit, err := reshard.UnitOf(publisher.side, 1+w.draw.IntN(5))
+	unit, err := reshard.UnitOf(publisher.side, 1+w.Draw.IntN(5))
 	if err != nil {
 		panic(err)
 	}
@@ -24,7 +24,7 @@ func newStore(w *world, publisher *engine) *engine {
 	}
 	// Places are closer than agents have them, so that memory is small, and units
 	// are longer than the way from one to the next.
-	gap := int64(w.draw.IntN(4))
+	gap := int64(w.Draw.IntN(4))
 	e.unitBytes = gap + unit.Bytes
 	e.side.Offsets, e.side.BlockStride = []int64{gap}, e.unitBytes/2+1
 	e.span = (e.unitBytes + e.side.BlockStride - 1) / e.side.BlockStride
@@ -57,10 +57,10 @@ func (t *attempt) found() {
 	w.tally.Kept++
 	k.as = handoff.Source
 	var readers []*request
-	for range 1 + w.draw.IntN(3) {
+	for range 1 + w.Draw.IntN(3) {
 		r := &request{
-			world: w, serial: len(w.all), id: w.id(), salt: t.request.salt, tokens: t.request.tokens, prefill: t.decode, src: k, srcHome: t.decode.home,
-			keep: handoff.Instant(2+w.draw.IntN(10)) * handoff.Second, first: max(0, w.draw.IntN(2*t.request.tokens)-t.request.tokens),
+			world: w, serial: len(w.all), id: w.ID(), salt: t.request.salt, tokens: t.request.tokens, prefill: t.decode, src: k, srcHome: t.decode.home,
+			keep: handoff.Instant(2+w.Draw.IntN(10)) * handoff.Second, first: max(0, w.Draw.IntN(2*t.request.tokens)-t.request.tokens),
 		}
 		if w.untroubled() {
 			r.keep = 10 * handoff.Minute
@@ -84,7 +84,7 @@ func (r *request) read() {
 	ticket, effects, err := p.source.Offer(p.clock(), r.offer(handoff.Computed{Layers: len(r.prefill.side.Geometry.Layers)}))
 	if err != nil {
 		w.tally.NoRoom++
-		w.note("%v is not offered: %v", r, err)
+		w.Note("%v is not offered: %v", r, err)
 		r.refused = true
 		r.src.free(r)
 		return
@@ -93,15 +93,15 @@ func (r *request) read() {
 	if len(r.src.readers) > 1 {
 		w.tally.Shared++
 	}
-	w.note("%v: %d tokens, from token %d on, are found in %s", r, r.tokens, r.first, r.prefill.id)
+	w.Note("%v: %d tokens, from token %d on, are found in %s", r, r.tokens, r.first, r.prefill.id)
 	r.ticket = ticket
 	p.do(effects)
 	p.rearm()
-	to := w.engines[w.draw.IntN(len(w.engines))]
+	to := w.engines[w.Draw.IntN(len(w.engines))]
 	if to == r.prefill { // it is the last
 		to = w.engines[0]
 	}
-	w.after(w.span(0, 2*handoff.Second), nil, func() { r.accept(to) })
+	w.After(w.Span(0, 2*handoff.Second), nil, func() { r.accept(to) })
 	if w.plan.cancels {
 		r.regret(to)
 	}

@@ -1,8 +1,7 @@
 package handoffsim
 
 import (
-	"errors"
-
+	"meridian/internal/seeded"
 	"meridian/move/transceiver/handoff"
 )
 
@@ -28,42 +27,15 @@ var reasons = [...]error{
 	handoff.ErrDigest, handoff.ErrLapsed, handoff.ErrGone, handoff.ErrMove, handoff.ErrMember, handoff.ErrTerms,
 }
 
-// OtherReason is the name of the count of failures that have none of the known
-// reasons.
-const OtherReason = "another reason"
-
 func (t *Tally) failed(why error) {
 	t.Failed++
-	for i, reason := range reasons {
-		if errors.Is(why, reason) {
-			t.Reasons[i]++
-			return
-		}
-	}
-	t.Reasons[len(reasons)]++
-}
-
-// Section is counts that belong together.
-type Section struct {
-	Title  string
-	Counts []Count
-}
-
-// Count is one of them.
-type Count struct {
-	Name string
-	N    *uint64
+	seeded.Failed(t.Reasons[:], reasons[:], why)
 }
 
 // Sections lists all counts but those of worlds and events.
-func (t *Tally) Sections() []Section {
-	why := Section{Title: "why they failed"}
-	for i := range reasons {
-		why.Counts = append(why.Counts, Count{reasons[i].Error(), &t.Reasons[i]})
-	}
-	why.Counts = append(why.Counts, Count{OtherReason, &t.Reasons[len(reasons)]})
-	return []Section{
-		{"trouble", []Count{
+func (t *Tally) Sections() seeded.Sections {
+	return seeded.Sections{
+		{"trouble", seeded.Counts{
 			{"crash", &t.Crashes},
 			{"partition", &t.Partitions},
 			{"message lost", &t.Lost},
@@ -72,7 +44,7 @@ func (t *Tally) Sections() []Section {
 			{"link broke under a transfer", &t.LinkFaults},
 			{"worlds with a build that plans otherwise", &t.OtherBuilds},
 		}},
-		{"offers", []Count{
+		{"offers", seeded.Counts{
 			{"offered", &t.Offered},
 			{"  while prefill went on", &t.Growing},
 			{"  to a decode engine that was first", &t.Early},
@@ -82,7 +54,7 @@ func (t *Tally) Sections() []Section {
 			{"cancelled at some time", &t.Cancelled},
 			{"declined", &t.Declined},
 		}},
-		{"hand-offs", []Count{
+		{"hand-offs", seeded.Counts{
 			{"accepted", &t.Accepted},
 			{"  to be pushed", &t.Pushed},
 			{"  after another engine had failed", &t.Elsewhere},
@@ -91,14 +63,14 @@ func (t *Tally) Sections() []Section {
 			{"failed", &t.Failed},
 			{"blocks freed, of either side", &t.Freed},
 		}},
-		{"object caches", []Count{
+		{"object caches", seeded.Counts{
 			{"kept", &t.Kept},
 			{"found", &t.Found},
 			{"  in units that others read too", &t.Shared},
 			{"asked for what is not held", &t.Greedy},
 		}},
-		why,
-		{"besides", []Count{
+		{"why they failed", seeded.Reasons(t.Reasons[:], reasons[:])},
+		{"besides", seeded.Counts{
 			{"ranks", &t.Ranks},
 			{"messages", &t.Messages},
 			{"bytes moved", &t.Bytes},
@@ -110,10 +82,5 @@ func (t *Tally) Sections() []Section {
 func (t *Tally) Add(other *Tally) {
 	t.Worlds += other.Worlds
 	t.Events += other.Events
-	mine, theirs := t.Sections(), other.Sections()
-	for i := range mine {
-		for j := range mine[i].Counts {
-			*mine[i].Counts[j].N += *theirs[i].Counts[j].N
-		}
-	}
+	t.Sections().Add(other.Sections())
 }

@@ -48,7 +48,7 @@ func (p *process) workOf(s handoff.SessionID) *work {
 
 // makePlan plans, after a while. Another build plans otherwise.
 func (p *process) makePlan(e handoff.MakePlan) {
-	p.world.after(p.world.span(0, 5*handoff.Millisecond), p, func() {
+	p.world.After(p.world.Span(0, 5*handoff.Millisecond), p, func() {
 		plan, err := p.planOf(e.Terms, e.As)
 		if e.As == handoff.Source {
 			p.do(p.source.Planned(p.clock(), e.Terms.Transfer, e.Session, plan, err))
@@ -78,7 +78,7 @@ func (p *process) planOf(t *handoff.Terms, as handoff.Role) (*reshard.Plan, erro
 // grant opens what an order names, after a while.
 func (p *process) grant(e handoff.Grant) {
 	l := p.workOf(e.Session)
-	p.world.after(p.world.span(0, 2*handoff.Millisecond), p, func() {
+	p.world.After(p.world.Span(0, 2*handoff.Millisecond), p, func() {
 		if l.closed {
 			return
 		}
@@ -92,7 +92,7 @@ func (p *process) grant(e handoff.Grant) {
 		}
 		flowGrants := slices.Clone(e.Order.Flows)
 		for i := range flowGrants {
-			flowGrants[i].Grant = p.world.id()
+			flowGrants[i].Grant = p.world.ID()
 			l.grants = append(l.grants, flowGrants[i].Grant)
 			p.grants[flowGrants[i].Grant] = p.newGrant(e, plan, flowGrants[i].Flow)
 		}
@@ -153,21 +153,21 @@ func (p *process) move(e handoff.Move) {
 		err = handoff.ErrDigest
 	}
 	if err != nil {
-		w.after(0, p, func() { end(0, err) })
+		w.After(0, p, func() { end(0, err) })
 		return
 	}
 	var pieces []piece
 	for _, f := range plan.Flows() {
 		if f.Src == e.FlowGrant.Src && f.Dst == e.FlowGrant.Dst {
 			if pieces, err = piecesOf(&e, f); err != nil {
-				w.violate("a plan can be cut into chunks", "%v: %v", e.To, err)
+				w.Violate("a plan can be cut into chunks", "%v: %v", e.To, err)
 			}
 		}
 	}
 	if e.To.Tokens > 0 || e.To.Whole > 0 {
 		w.tally.Chunks++
 	}
-	w.after(w.span(0, 20*handoff.Millisecond), p, func() { p.carry(e, j, pieces, 0, end) })
+	w.After(w.Span(0, 20*handoff.Millisecond), p, func() { p.carry(e, j, pieces, 0, end) })
 }
 
 // piecesOf is what a move has to copy.
@@ -192,7 +192,7 @@ func (p *process) carry(e handoff.Move, j *transferInFlight, pieces []piece, mov
 	if j.stopped {
 		return
 	}
-	some := 1 + w.chance.IntN(1+len(pieces))
+	some := 1 + w.Chance.IntN(1+len(pieces))
 	for _, c := range pieces[:min(some, len(pieces))] {
 		if err := p.copyPiece(e, c); err != nil {
 			end(moved, err)
@@ -204,11 +204,11 @@ func (p *process) carry(e handoff.Move, j *transferInFlight, pieces []piece, mov
 		end(moved, nil)
 		return
 	}
-	pause := w.span(10, 200*handoff.Millisecond)
-	if w.plan.sluggish && w.chance.IntN(8) == 0 {
-		pause = w.span(handoff.Second, 4*handoff.Second)
+	pause := w.Span(10, 200*handoff.Millisecond)
+	if w.plan.sluggish && w.Chance.IntN(8) == 0 {
+		pause = w.Span(handoff.Second, 4*handoff.Second)
 	}
-	w.after(pause, p, func() { p.carry(e, j, pieces, moved, end) })
+	w.After(pause, p, func() { p.carry(e, j, pieces, moved, end) })
 }
 
 // copyPiece is what a fabric does: it reaches the other agent, whose guard looks
@@ -227,7 +227,7 @@ func (p *process) copyPiece(e handoff.Move, c piece) error {
 	}
 	peer := w.host(theirs.Name)
 	switch {
-	case peer.process == nil || !p.host.reaches(peer), w.plan.linkFaults && !w.calm && w.chance.IntN(40) == 0:
+	case peer.process == nil || !p.host.reaches(peer), w.plan.linkFaults && !w.Calm && w.Chance.IntN(40) == 0:
 		w.tally.LinkFaults++
 		return errLink
 	case peer.process.self != theirs:
@@ -244,7 +244,7 @@ func (p *process) copyPiece(e handoff.Move, c piece) error {
 		return errRefuse
 	}
 	if slices.Contains(src.made[e.FlowGrant.Src][c.src:c.src+c.length], false) {
-		w.violate("no byte is read before it was computed", "transfer %.4s, rank %d of %s, %d bytes from %d on, as %v", t.Transfer, e.FlowGrant.Src, src.id, c.length, c.src, e.To)
+		w.Violate("no byte is read before it was computed", "transfer %.4s, rank %d of %s, %d bytes from %d on, as %v", t.Transfer, e.FlowGrant.Src, src.id, c.length, c.src, e.To)
 		return errRefuse
 	}
 	for i := range c.length {
@@ -258,7 +258,7 @@ func (p *process) copyPiece(e handoff.Move, c piece) error {
 // quiet stops everything of a session. A fabric's cancel is local and quick.
 func (p *process) quiet(e handoff.Quiesce) {
 	l := p.workOf(e.Session)
-	p.world.after(p.world.span(0, 3*handoff.Millisecond), p, func() {
+	p.world.After(p.world.Span(0, 3*handoff.Millisecond), p, func() {
 		l.closed = true
 		for _, id := range l.grants {
 			delete(p.grants, id)
@@ -275,7 +275,7 @@ func (p *process) quiet(e handoff.Quiesce) {
 func (p *process) passTo(e handoff.NotifyRanks) {
 	r := p.world.request(e.Transfer)
 	if e.As == handoff.Destination && e.Problem.None() && !slices.ContainsFunc(r.tries, func(t *attempt) bool { return t.ready }) {
-		p.world.violate("ranks agree with their home", "%v is told to ranks as ready", r)
+		p.world.Violate("ranks agree with their home", "%v is told to ranks as ready", r)
 	}
 }
 
@@ -286,10 +286,10 @@ func (p *process) keep(r *handoff.Record) {
 		total += f.Bytes
 	}
 	if len(r.Flows) > 0 && total != r.Bytes {
-		p.world.violate("records add up", "%s", r)
+		p.world.Violate("records add up", "%s", r)
 	}
 	if text := r.String(); len(text) == 0 {
-		p.world.violate("records can be read", "%s", text)
+		p.world.Violate("records can be read", "%s", text)
 	}
 }
 

@@ -1,12 +1,10 @@
 package handoffsim
 
 import (
-	"container/heap"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 
-	"meridian/kv"
+	"meridian/internal/seeded"
 	"meridian/move/transceiver/handoff"
 )
 
@@ -14,18 +12,11 @@ import (
 // live on them, requests that go from one engine to another, and what a network
 // and crashes do to them. One seed gives one world, event by event.
 type world struct {
-	draw    *rand.Rand // what there is and what is wanted
-	chance  *rand.Rand // what goes wrong
-	now     handoff.Instant
-	queue   queue
-	serial  int
+	seeded.World[*process]
 	plan    faults
 	hosts   []*host
 	engines []*engine
 	all     []*request
-	calm    bool // nothing goes wrong any more
-	story   []Entry
-	broken  *Violation // the first promise that was broken
 	tally   Tally
 }
 
@@ -37,79 +28,29 @@ type faults struct {
 	sluggish bool // bytes take longer than leases last, which is no trouble
 }
 
-type event struct {
-	at     handoff.Instant
-	serial int
-	on     *process // nil: the world's own
-	run    func()
-}
-
-type queue []event
-
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, k int) bool {
-	return q[i].at < q[k].at || q[i].at == q[k].at && q[i].serial < q[k].serial
-}
-func (q queue) Swap(i, k int) { q[i], q[k] = q[k], q[i] }
-func (q *queue) Push(x any)   { *q = append(*q, x.(event)) }
-func (q *queue) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	*q = (*q)[:last]
-	return e
-}
-
 func newWorld(seed uint64, quiet bool) *world {
-	w := &world{draw: rand.New(rand.NewPCG(seed, 1)), chance: rand.New(rand.NewPCG(seed, 2)), tally: Tally{Worlds: 1}}
-	some := func() bool { return !quiet && w.draw.IntN(3) == 0 }
+	w := &world{World: seeded.New[*process](seed, 400_000), tally: Tally{Worlds: 1}}
+	some := func() bool { return !quiet && w.Draw.IntN(3) == 0 }
 	w.plan = faults{
 		loss: some(), twice: some(), slow: some(), partitions: some(), crashes: some(), cancels: some(), linkFaults: some(),
-		otherBuild: !quiet && w.draw.IntN(8) == 0, requests: 1 + w.draw.IntN(6), sluggish: w.draw.IntN(5) == 0,
+		otherBuild: !quiet && w.Draw.IntN(8) == 0, requests: 1 + w.Draw.IntN(6), sluggish: w.Draw.IntN(5) == 0,
 	}
 	if w.plan.otherBuild {
 		w.tally.OtherBuilds++
 	}
-	for i := range 1 + w.draw.IntN(5) {
-		h := &host{world: w, name: string(rune('a' + i)), older: w.draw.IntN(4) == 0}
+	for i := range 1 + w.Draw.IntN(5) {
+		h := &host{world: w, name: string(rune('a' + i)), older: w.Draw.IntN(4) == 0}
 		w.hosts = append(w.hosts, h)
 		h.start()
 	}
-	model := drawModel(w.draw)
-	for i := range 2 + w.draw.IntN(2) {
+	model := drawModel(w.Draw)
+	for i := range 2 + w.Draw.IntN(2) {
 		w.engines = append(w.engines, newEngine(w, fmt.Sprintf("engine%d", i), model))
 	}
-	if w.draw.IntN(3) == 0 {
+	if w.Draw.IntN(3) == 0 {
 		w.engines = append(w.engines, newStore(w, w.engines[0]))
 	}
 	return w
-}
-
-// after has something happen, on a process if it still lives then.
-func (w *world) after(d handoff.Instant, on *process, run func()) {
-	w.serial++
-	heap.Push(&w.queue, event{w.now + max(0, d), w.serial, on, run})
-}
-
-// runUntil lets events happen.
-func (w *world) runUntil(end handoff.Instant, done func() bool) {
-	for w.broken == nil && len(w.queue) > 0 && w.queue[0].at <= end && !done() {
-		e := heap.Pop(&w.queue).(event)
-		w.now = e.at
-		if e.on != nil && e.on.dead {
-			continue
-		}
-		if w.tally.Events++; w.tally.Events > 400_000 {
-			w.violate("worlds end", "%d events", w.tally.Events)
-			return
-		}
-		e.run()
-		if e.on != nil {
-			e.on.rearm()
-		}
-	}
-	if w.broken == nil && !done() {
-		w.now = max(w.now, end)
-	}
 }
 
 const (
@@ -117,28 +58,23 @@ const (
 	recovery   = 200 * handoff.Second
 )
 
-// live plays a world: work under trouble, then a while without, in which
+// play is a whole world: work under trouble, then a while without, in which
 // everything must end.
-func (w *world) live() {
-	defer func() {
-		if cause := recover(); cause != nil {
-			w.violate("nothing panics", "%v", cause)
-		}
-	}()
+func (w *world) play() {
 	for range w.plan.requests {
-		w.after(w.span(0, 3*handoff.Second), nil, w.arrive)
+		w.After(w.Span(0, 3*handoff.Second), nil, w.arrive)
 	}
 	w.mischief()
-	w.runUntil(faultPhase, func() bool { return false })
+	w.RunUntil(faultPhase)
 	w.heal()
-	w.runUntil(w.now+recovery, func() bool { return false })
+	w.RunUntil(w.Now + recovery)
 	w.inspect()
 }
 
 // heal ends all trouble; processes that are down come back.
 func (w *world) heal() {
-	w.calm = true
-	w.note("trouble ends")
+	w.Calm = true
+	w.Note("trouble ends")
 	for _, h := range w.hosts {
 		h.cut = nil
 		if h.process == nil {
@@ -152,20 +88,20 @@ func (w *world) heal() {
 
 // mischief makes trouble now and then.
 func (w *world) mischief() {
-	w.after(w.span(10*handoff.Millisecond, handoff.Second), nil, func() {
-		if w.calm {
+	w.After(w.Span(10*handoff.Millisecond, handoff.Second), nil, func() {
+		if w.Calm {
 			return
 		}
-		h := w.hosts[w.chance.IntN(len(w.hosts))]
+		h := w.hosts[w.Chance.IntN(len(w.hosts))]
 		switch {
-		case w.plan.crashes && w.chance.IntN(8) == 0:
+		case w.plan.crashes && w.Chance.IntN(8) == 0:
 			h.crash()
-		case w.plan.partitions && w.chance.IntN(3) == 0:
-			other := w.hosts[w.chance.IntN(len(w.hosts))]
+		case w.plan.partitions && w.Chance.IntN(3) == 0:
+			other := w.hosts[w.Chance.IntN(len(w.hosts))]
 			w.tally.Partitions++
-			w.note("%s and %s are cut off from one another", h.name, other.name)
+			w.Note("%s and %s are cut off from one another", h.name, other.name)
 			h.cutOff(other, true)
-			w.after(w.span(50*handoff.Millisecond, 8*handoff.Second), nil, func() { h.cutOff(other, false) })
+			w.After(w.Span(50*handoff.Millisecond, 8*handoff.Second), nil, func() { h.cutOff(other, false) })
 		}
 		w.mischief()
 	})
@@ -179,29 +115,19 @@ func (w *world) inspect() {
 	for _, h := range w.hosts {
 		p := h.process
 		switch {
-		case w.broken != nil || p == nil:
+		case w.Broken != nil || p == nil:
 		case p.source.Len() != 0:
-			w.violate("everything ends", "%s still holds %d offers", p, p.source.Len())
+			w.Violate("everything ends", "%s still holds %d offers", p, p.source.Len())
 		case p.source.StoreBytes() != 0:
-			w.violate("everything ends", "%s still holds %d bytes of units", p, p.source.StoreBytes())
+			w.Violate("everything ends", "%s still holds %d bytes of units", p, p.source.StoreBytes())
 		case p.destination.Len() != 0:
-			w.violate("everything ends", "%s still takes %d hand-offs", p, p.destination.Len())
+			w.Violate("everything ends", "%s still takes %d hand-offs", p, p.destination.Len())
 		case p.follower.Len() != 0:
-			w.violate("everything ends", "the follower of %s still has %d sessions", p, p.follower.Len())
+			w.Violate("everything ends", "the follower of %s still has %d sessions", p, p.follower.Len())
 		case len(p.grants) != 0:
-			w.violate("everything ends", "%s still has %d grants", p, len(p.grants))
+			w.Violate("everything ends", "%s still has %d grants", p, len(p.grants))
 		}
 	}
-}
-
-func (w *world) violate(rule, format string, args ...any) {
-	if w.broken == nil {
-		w.broken = &Violation{Rule: rule, What: fmt.Sprintf(format, args...), At: duration(w.now), Event: len(w.story)}
-	}
-}
-
-func (w *world) note(format string, args ...any) {
-	w.story = append(w.story, Entry{duration(w.now), format, args})
 }
 
 // String is what was drawn.
@@ -211,11 +137,7 @@ func (w *world) String() string {
 	for _, e := range w.engines {
 		fmt.Fprintf(&b, "; %s: %v, %s, blocks of %d", e.id, e.side.Parallelism, e.side.Layout.Axes(), e.side.BlockTokens)
 	}
-	var trouble []string
-	for _, t := range []struct {
-		name string
-		on   bool
-	}{
+	trouble := seeded.Trouble{
 		{"loss", w.plan.loss},
 		{"duplicates", w.plan.twice},
 		{"delays", w.plan.slow},
@@ -225,12 +147,8 @@ func (w *world) String() string {
 		{"broken links", w.plan.linkFaults},
 		{"another build", w.plan.otherBuild},
 		{"slow transfers", w.plan.sluggish},
-	} {
-		if t.on {
-			trouble = append(trouble, t.name)
-		}
 	}
-	fmt.Fprintf(&b, "; trouble: %s", strings.Join(trouble, ", "))
+	fmt.Fprintf(&b, "; trouble: %s", trouble)
 	return b.String()
 }
 
@@ -255,19 +173,4 @@ func (w *world) state() string {
 		fmt.Fprintf(&b, "  %s: alive %t, epoch %d, %d of %d blocks kept\n", e.id, e.alive, e.epoch, kept, len(e.owners))
 	}
 	return b.String()
-}
-
-// span draws a time, short ones as likely as long ones.
-func (w *world) span(low, high handoff.Instant) handoff.Instant {
-	for high > 2*low+2 && w.chance.IntN(3) > 0 {
-		high = low + (high-low)/4
-	}
-	return low + handoff.Instant(w.chance.Int64N(int64(high-low)+1))
-}
-
-func (w *world) id() (id kv.ID) {
-	for i := range id {
-		id[i] = byte(w.draw.Uint32())
-	}
-	return id
 }
