@@ -1,9 +1,6 @@
 package keys
 
-import (
-	"meridian/internal/fields"
-	"meridian/move/transceiver/handoff"
-)
+import "meridian/internal/fields"
 
 // MaxCopies is how many copies of a run there may be, the objects themselves included.
 const MaxCopies = 8
@@ -27,25 +24,14 @@ func (*CopyAsk) kind() uint8 { return kindCopyAsk }
 // ReadsCopies reports whether an agent that reads messages up to a kind reads CopyAsk.
 func ReadsCopies(lastKind int) bool { return lastKind >= kindCopyAsk }
 
-func (m *CopyAsk) append(w *fields.Writer) {
-	m.Shape.append(w)
-	m.Units.append(w)
-	w.Count(m.First)
-	w.Count(m.Have)
-	w.Count(m.Number)
-	w.Bytes(m.Ticket)
-	w.Uint(m.WithinMs)
-}
-
-func (m *CopyAsk) parse(r *fields.Reader) {
-	m.Shape.parse(r)
-	m.Units.parse(r)
-	m.First, m.Have, m.Number = int(r.UintTo(MaxUnits)), int(r.UintTo(MaxUnits)), int(r.UintTo(MaxCopies))
-	m.Ticket = append([]byte(nil), r.Bytes(handoff.MaxTicketBytes)...)
-	m.WithinMs = r.UintTo(maxMs)
-	if m.Number < 1 || m.Have >= len(m.Units.Keys) || m.First+len(m.Units.Keys) > MaxUnits {
-		r.Fail()
-	}
+func (m *CopyAsk) each(c fields.Codec) {
+	m.Shape.each(c)
+	m.Units.each(c)
+	fields.UpTo(c, MaxUnits, &m.First, &m.Have)
+	fields.UpTo(c, MaxCopies, &m.Number)
+	eachTicket(c, &m.Ticket)
+	fields.UpTo(c, maxMs, &m.WithinMs)
+	c.Demand(m.Number >= 1 && m.Have < len(m.Units.Keys) && m.First+len(m.Units.Keys) <= MaxUnits)
 }
 
 // Choose says from whom to take each unit of which there are copies, each with its owners:

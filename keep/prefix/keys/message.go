@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 
@@ -48,8 +49,8 @@ const (
 // Message is a KeepAsk, KeepAnswer, FindAsk, FindAnswer, CopyAsk or Used.
 type Message interface {
 	kind() uint8
-	append(*fields.Writer)
-	parse(*fields.Reader)
+	// each goes through the fields, to write or to read them.
+	each(fields.Codec)
 }
 
 // AppendMessage writes a message. Request is the asker's number, and its answer's.
@@ -58,7 +59,7 @@ func AppendMessage(b []byte, request uint64, m Message) []byte {
 	w.U8(version)
 	w.U8(m.kind())
 	w.Uint(request)
-	m.append(&w)
+	m.each(fields.Writing(&w))
 	return w.B
 }
 
@@ -92,7 +93,7 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 	}
 	r := fields.Reader{B: b[len(Magic)+2:]}
 	request = r.Uint()
-	m.parse(&r)
+	m.each(fields.Reading(&r))
 	if !r.End() {
 		return 0, nil, fmt.Errorf("%w: a %T that is cut off, too long or impossible", ErrMessage, m)
 	}
@@ -117,71 +118,48 @@ func (s *Shape) Unit() (reshard.Unit, error) {
 	}, s.Tokens)
 }
 
-func (s *Shape) append(w *fields.Writer) {
-	w.U8(uint8(s.Geometry.DType))
-	w.Text(s.Packing.String())
-	w.Count(s.Tokens)
-	w.Count(len(s.Geometry.Layers))
-	for i, l := range s.Geometry.Layers {
-		same := i > 0 && l == s.Geometry.Layers[i-1]
-		if w.Flag(same); same {
-			continue
-		}
-		w.U8(uint8(l.Attention))
-		w.Ints([]int{l.KVHeads, l.HeadDim, l.WindowTokens, l.IndexBytes})
+func (s *Shape) each(c fields.Codec) {
+	fields.Enum(c, &s.Geometry.DType)
+	packing := s.Packing.String()
+	c.Text(maxPacking, &packing)
+	if c.Reads() {
+		var err error
+		s.Packing, err = kv.ParsePacking(packing)
+		c.Demand(err == nil)
 	}
-}
-
-func (s *Shape) parse(r *fields.Reader) {
-	s.Geometry.DType = kv.DType(r.U8())
-	packing, err := kv.ParsePacking(r.Text(maxPacking))
-	if err != nil {
-		r.Fail()
-	}
-	s.Packing, s.Tokens = packing, int(r.UintTo(maxTokens))
-	for i := range r.Count(maxLayers) {
-		if same := r.Flag(); same {
-			if i == 0 || r.Failed() {
-				r.Fail()
-				return
+	fields.UpTo(c, maxTokens, &s.Tokens)
+	before := kv.Layer{}
+	fields.List(c, maxLayers, &s.Geometry.Layers, func(l *kv.Layer) {
+		first := l == &s.Geometry.Layers[0]
+		same := !first && *l == before
+		if c.Flag(&same); same {
+			c.Demand(!first)
+			if c.Reads() {
+				*l = before
 			}
-			s.Geometry.Layers = append(s.Geometry.Layers, s.Geometry.Layers[i-1])
-			continue
-		}
-		attention, sizes := kv.Attention(r.U8()), r.Ints(4)
-		if len(sizes) != 4 {
-			r.Fail()
 			return
 		}
-		s.Geometry.Layers = append(s.Geometry.Layers, kv.Layer{
-			Attention: attention, KVHeads: sizes[0], HeadDim: sizes[1], WindowTokens: sizes[2], IndexBytes: sizes[3],
-		})
-	}
+		fields.Enum(c, &l.Attention)
+		sizes := []int{l.KVHeads, l.HeadDim, l.WindowTokens, l.IndexBytes}
+		if c.Ints(4, &sizes); c.Reads() {
+			c.Demand(len(sizes) == 4)
+			if len(sizes) == 4 {
+				l.KVHeads, l.HeadDim, l.WindowTokens, l.IndexBytes = sizes[0], sizes[1], sizes[2], sizes[3]
+			}
+		}
+		before = *l
+	})
 }
 
-func (c *Chain) append(w *fields.Writer) {
-	w.Text(c.Tenant)
-	w.Count(len(c.Keys))
-	for _, key := range c.Keys {
-		w.Hash(key)
-	}
-}
-
-func (c *Chain) parse(r *fields.Reader) {
-	c.Tenant = r.Text(maxTenant)
+func (c *Chain) each(codec fields.Codec) {
+	codec.Text(maxTenant, &c.Tenant)
 	seen := make(map[kv.Hash]bool)
-	for range r.Count(MaxUnits) {
-		key := r.Hash()
-		if r.Failed() { // a count is no promise
-			return
+	fields.List(codec, MaxUnits, &c.Keys, func(key *kv.Hash) {
+		if codec.Hash(key); codec.Reads() {
+			codec.Demand(!seen[*key]) // no chain has it twice; each time would be work
+			seen[*key] = true
 		}
-		if seen[key] { // no chain has it twice; each time would be work
-			r.Fail()
-			return
-		}
-		seen[key] = true
-		c.Keys = append(c.Keys, key)
-	}
+	})
 }
 
 // KeepAsk asks an owner to keep the units of a chain from First on, which the ticket is
@@ -197,23 +175,13 @@ type KeepAsk struct {
 
 func (*KeepAsk) kind() uint8 { return 1 }
 
-func (m *KeepAsk) append(w *fields.Writer) {
-	m.Shape.append(w)
-	m.Chain.append(w)
-	w.Count(m.First)
-	w.Bytes(m.Ticket)
-	w.Uint(m.WithinMs)
-}
-
-func (m *KeepAsk) parse(r *fields.Reader) {
-	m.Shape.parse(r)
-	m.Chain.parse(r)
-	m.First = int(r.UintTo(MaxUnits))
-	m.Ticket = append([]byte(nil), r.Bytes(handoff.MaxTicketBytes)...)
-	m.WithinMs = r.UintTo(maxMs)
-	if m.First >= len(m.Chain.Keys) {
-		r.Fail()
-	}
+func (m *KeepAsk) each(c fields.Codec) {
+	m.Shape.each(c)
+	m.Chain.each(c)
+	fields.UpTo(c, MaxUnits, &m.First)
+	eachTicket(c, &m.Ticket)
+	fields.UpTo(c, maxMs, &m.WithinMs)
+	c.Demand(m.First < len(m.Chain.Keys))
 }
 
 // Verdict is what an owner says to an ask.
@@ -249,21 +217,24 @@ type KeepAnswer struct {
 
 func (*KeepAnswer) kind() uint8 { return 2 }
 
-func (m *KeepAnswer) append(w *fields.Writer) {
-	w.U8(uint8(m.Verdict))
-	w.Text(clip.Text(m.Why, maxText, "…"))
-}
-
-func (m *KeepAnswer) parse(r *fields.Reader) {
-	m.Verdict, m.Why = parseVerdict(r), r.Text(maxText)
-}
-
-func parseVerdict(r *fields.Reader) Verdict {
-	v := Verdict(r.U8())
-	if v >= verdicts {
-		r.Fail()
+func (m *KeepAnswer) each(c fields.Codec) {
+	why := clip.Text(m.Why, maxText, "…")
+	eachVerdict(c, &m.Verdict)
+	if c.Text(maxText, &why); c.Reads() {
+		m.Why = why
 	}
-	return v
+}
+
+func eachVerdict(c fields.Codec, v *Verdict) {
+	fields.Enum(c, v)
+	c.Demand(*v < verdicts)
+}
+
+// eachTicket, when read, is a copy.
+func eachTicket(c fields.Codec, ticket *[]byte) {
+	if c.Bytes(handoff.MaxTicketBytes, ticket); c.Reads() {
+		*ticket = bytes.Clone(*ticket)
+	}
 }
 
 // ReadsTelling reports whether an agent that reads messages up to a kind can be asked to Tell.
@@ -291,26 +262,13 @@ func (m *FindAsk) kind() uint8 {
 	return kindFindAsk
 }
 
-func (m *FindAsk) append(w *fields.Writer) {
-	m.Shape.append(w)
-	m.Units.append(w)
-	w.Count(m.First)
-	for _, part := range []kv.Hash{m.Fingerprint.Model, m.Fingerprint.Prompt, m.Fingerprint.Salt} {
-		w.Hash(part)
-	}
-	w.Uint(m.WithinMs)
-	w.Uint(m.PatienceMs)
-}
-
-func (m *FindAsk) parse(r *fields.Reader) {
-	m.Shape.parse(r)
-	m.Units.parse(r)
-	m.First = int(r.UintTo(MaxUnits))
-	m.Fingerprint = handoff.Fingerprint{Model: r.Hash(), Prompt: r.Hash(), Salt: r.Hash()}
-	m.WithinMs, m.PatienceMs = r.UintTo(maxMs), r.UintTo(maxMs)
-	if len(m.Units.Keys) == 0 || m.First+len(m.Units.Keys) > MaxUnits {
-		r.Fail()
-	}
+func (m *FindAsk) each(c fields.Codec) {
+	m.Shape.each(c)
+	m.Units.each(c)
+	fields.UpTo(c, MaxUnits, &m.First)
+	c.Hash(&m.Fingerprint.Model, &m.Fingerprint.Prompt, &m.Fingerprint.Salt)
+	fields.UpTo(c, maxMs, &m.WithinMs, &m.PatienceMs)
+	c.Demand(len(m.Units.Keys) > 0 && m.First+len(m.Units.Keys) <= MaxUnits)
 }
 
 // FindAnswer brings the ticket of all that was asked for, or says how many units from the
@@ -353,38 +311,23 @@ func (m *FindAnswer) kind() uint8 {
 	return kindFindAnswer
 }
 
-func (m *FindAnswer) append(w *fields.Writer) {
-	w.U8(uint8(m.Verdict))
-	w.Count(m.Have)
-	w.Bytes(m.Ticket)
+func (m *FindAnswer) each(c fields.Codec) {
+	eachVerdict(c, &m.Verdict)
+	fields.UpTo(c, MaxUnits, &m.Have)
+	eachTicket(c, &m.Ticket)
+	c.Demand((m.Verdict == Taken) == (len(m.Ticket) > 0))
 	if !m.Tell {
 		return
 	}
-	from := m.From[:min(len(m.From), maxTiers)]
-	w.Count(len(from))
-	for _, f := range from {
-		w.Text(f.Tier)
-		w.Count(f.Units)
-		w.Uint(f.Micros)
-	}
-}
-
-func (m *FindAnswer) parse(r *fields.Reader) {
-	m.Verdict, m.Have = parseVerdict(r), int(r.UintTo(MaxUnits))
-	m.Ticket = append([]byte(nil), r.Bytes(handoff.MaxTicketBytes)...)
-	if (m.Verdict == Taken) != (len(m.Ticket) > 0) {
-		r.Fail()
-	}
-	if !m.Tell {
-		return
-	}
-	units := 0
-	for range r.Count(maxTiers) {
-		f := TierWait{Tier: r.Text(maxTierName), Units: int(r.UintTo(MaxUnits)), Micros: r.UintTo(maxMs * 1000)}
-		if units += f.Units; !IsTier(f.Tier) || units > m.Have {
-			r.Fail()
-			return
-		}
-		m.From = append(m.From, f)
+	from, units := m.From[:min(len(m.From), maxTiers)], 0
+	fields.List(c, maxTiers, &from, func(f *TierWait) {
+		c.Text(maxTierName, &f.Tier)
+		fields.UpTo(c, MaxUnits, &f.Units)
+		fields.UpTo(c, maxMs*1000, &f.Micros)
+		units += f.Units
+		c.Demand(IsTier(f.Tier) && units <= m.Have)
+	})
+	if c.Reads() {
+		m.From = from
 	}
 }

@@ -9,12 +9,9 @@ type Used struct{ Units Chain }
 
 func (*Used) kind() uint8 { return kindUsed }
 
-func (m *Used) append(w *fields.Writer) { m.Units.append(w) }
-
-func (m *Used) parse(r *fields.Reader) {
-	if m.Units.parse(r); len(m.Units.Keys) == 0 {
-		r.Fail()
-	}
+func (m *Used) each(c fields.Codec) {
+	m.Units.each(c)
+	c.Demand(len(m.Units.Keys) > 0)
 }
 
 // ReadsUsed reports whether an agent that reads messages up to a kind reads Used.

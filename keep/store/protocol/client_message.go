@@ -18,14 +18,10 @@ type Attributes struct {
 	Priority uint8
 }
 
-func (a *Attributes) append(w *fields.Writer) {
-	w.Uint(uint64(a.PageSize))
-	w.Flag(a.Pinned)
-	w.U8(a.Priority)
-}
-
-func (a *Attributes) parse(r *fields.Reader) {
-	a.PageSize, a.Pinned, a.Priority = uint32(r.UintTo(1<<31)), r.Flag(), r.U8()
+func (a *Attributes) each(c fields.Codec) {
+	fields.UpTo(c, 1<<31, &a.PageSize)
+	c.Flag(&a.Pinned)
+	c.U8(&a.Priority)
 }
 
 // Put stores a small object, which is in the message. It is answered by a Reply.
@@ -39,17 +35,11 @@ type Put struct {
 
 func (*Put) kind() uint8 { return 1 }
 
-func (m *Put) append(w *fields.Writer) {
-	w.Bytes(m.Name)
-	w.Bytes(m.Value)
-	m.Attributes.append(w)
-	w.Uint(m.PatienceMs)
-}
-
-func (m *Put) parse(r *fields.Reader) {
-	m.Name, m.Value = r.Bytes(arena.MaxKey), r.Bytes(MaxInline)
-	m.Attributes.parse(r)
-	m.PatienceMs = r.Uint()
+func (m *Put) each(c fields.Codec) {
+	c.Bytes(arena.MaxKey, &m.Name)
+	c.Bytes(MaxInline, &m.Value)
+	m.Attributes.each(c)
+	c.Uint(&m.PatienceMs)
 }
 
 // PutFrom stores an object that lies in Source, which its client has opened to the
@@ -65,18 +55,11 @@ type PutFrom struct {
 
 func (*PutFrom) kind() uint8 { return 29 }
 
-func (m *PutFrom) append(w *fields.Writer) {
-	w.Bytes(m.Name)
-	m.Source.append(w)
-	m.Attributes.append(w)
-	w.Uint(m.PatienceMs)
-}
-
-func (m *PutFrom) parse(r *fields.Reader) {
-	m.Name = r.Bytes(arena.MaxKey)
-	m.Source.parse(r)
-	m.Attributes.parse(r)
-	m.PatienceMs = r.Uint()
+func (m *PutFrom) each(c fields.Codec) {
+	c.Bytes(arena.MaxKey, &m.Name)
+	m.Source.each(c)
+	m.Attributes.each(c)
+	c.Uint(&m.PatienceMs)
 }
 
 // Open makes room for an object that its client writes itself. It is answered by a
@@ -92,18 +75,11 @@ type Open struct {
 
 func (*Open) kind() uint8 { return 2 }
 
-func (m *Open) append(w *fields.Writer) {
-	w.Bytes(m.Name)
-	w.Uint(m.Bytes)
-	m.Attributes.append(w)
-	w.Uint(m.PatienceMs)
-	w.Uint(m.WriteMs)
-}
-
-func (m *Open) parse(r *fields.Reader) {
-	m.Name, m.Bytes = r.Bytes(arena.MaxKey), r.Uint()
-	m.Attributes.parse(r)
-	m.PatienceMs, m.WriteMs = r.Uint(), r.Uint()
+func (m *Open) each(c fields.Codec) {
+	c.Bytes(arena.MaxKey, &m.Name)
+	c.Uint(&m.Bytes)
+	m.Attributes.each(c)
+	c.Uint(&m.PatienceMs, &m.WriteMs)
 }
 
 // Span is memory of an agent that a grant opens to another.
@@ -113,16 +89,9 @@ type Span struct {
 	Grant          kv.ID
 }
 
-func (s *Span) append(w *fields.Writer) {
-	w.Uint(s.Region)
-	w.Uint(s.Epoch)
-	w.Uint(s.Offset)
-	w.Uint(s.Length)
-	w.ID(s.Grant)
-}
-
-func (s *Span) parse(r *fields.Reader) {
-	s.Region, s.Epoch, s.Offset, s.Length, s.Grant = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.ID()
+func (s *Span) each(c fields.Codec) {
+	c.Uint(&s.Region, &s.Epoch, &s.Offset, &s.Length)
+	c.ID(&s.Grant)
 }
 
 // Plan is where the client of an Open writes, until its time is over or it
@@ -135,24 +104,14 @@ type Plan struct {
 
 func (*Plan) kind() uint8 { return 3 }
 
-func (m *Plan) append(w *fields.Writer) {
-	w.Uint(uint64(m.Header))
-	w.Uint(uint64(m.Epoch))
-	w.Uint(m.KeyHash)
-	w.Uint(m.Offset)
-	w.Uint(m.Bytes)
-	w.Uint(uint64(m.Pages))
-	w.Uint(uint64(m.PageSize))
-	m.Span.append(w)
+func (m *Plan) each(c fields.Codec) {
+	eachU32(c, &m.Header, &m.Epoch)
+	c.Uint(&m.KeyHash, &m.Offset, &m.Bytes)
+	eachU32(c, &m.Pages, &m.PageSize)
+	m.Span.each(c)
 }
 
-func (m *Plan) parse(r *fields.Reader) {
-	m.Header, m.Epoch, m.KeyHash = u32(r), u32(r), r.Uint()
-	m.Offset, m.Bytes, m.Pages, m.PageSize = r.Uint(), r.Uint(), u32(r), u32(r)
-	m.Span.parse(r)
-}
-
-func u32(r *fields.Reader) uint32 { return uint32(r.UintTo(1<<32 - 1)) }
+func eachU32(c fields.Codec, values ...*uint32) { fields.UpTo(c, 1<<32-1, values...) }
 
 // Commit says that the bytes of a plan are written, or that they will not be. It is
 // answered by a Reply.
@@ -168,18 +127,11 @@ type Commit struct {
 
 func (*Commit) kind() uint8 { return 4 }
 
-func (m *Commit) append(w *fields.Writer) {
-	w.Uint(uint64(m.Header))
-	w.Uint(uint64(m.Epoch))
-	w.Uint(m.KeyHash)
-	w.Flag(m.Abort)
-	w.Flag(m.Summed)
-	w.Uint(m.Checksum)
-}
-
-func (m *Commit) parse(r *fields.Reader) {
-	m.Header, m.Epoch, m.KeyHash, m.Abort = u32(r), u32(r), r.Uint(), r.Flag()
-	m.Summed, m.Checksum = r.Flag(), r.Uint()
+func (m *Commit) each(c fields.Codec) {
+	eachU32(c, &m.Header, &m.Epoch)
+	c.Uint(&m.KeyHash)
+	c.Flag(&m.Abort, &m.Summed)
+	c.Uint(&m.Checksum)
 }
 
 // Get asks for an object. Its Value comes into the landing, which holds Length bytes;
@@ -193,16 +145,10 @@ type Get struct {
 
 func (*Get) kind() uint8 { return 5 }
 
-func (m *Get) append(w *fields.Writer) {
-	w.Bytes(m.Name)
-	m.Landing.append(w)
-	w.Uint(m.PatienceMs)
-}
-
-func (m *Get) parse(r *fields.Reader) {
-	m.Name = r.Bytes(arena.MaxKey)
-	m.Landing.parse(r)
-	m.PatienceMs = r.Uint()
+func (m *Get) each(c fields.Codec) {
+	c.Bytes(arena.MaxKey, &m.Name)
+	m.Landing.each(c)
+	c.Uint(&m.PatienceMs)
 }
 
 // Value is an object: in Data, or in the landing, where it is before this comes.
@@ -214,16 +160,15 @@ type Value struct {
 
 func (*Value) kind() uint8 { return 6 }
 
-func (m *Value) append(w *fields.Writer) {
-	m.appendHead(w, len(m.Data))
-	w.B = append(w.B, m.Data...)
+func (m *Value) each(c fields.Codec) {
+	m.eachOfHead(c)
+	c.Bytes(MaxInline, &m.Data)
+	c.Demand(m.Landed || uint64(len(m.Data)) == m.Bytes)
 }
 
-func (m *Value) appendHead(w *fields.Writer, data int) {
-	w.Uint(m.Bytes)
-	w.Uint(m.Checksum)
-	w.Flag(m.Landed)
-	w.Count(data)
+func (m *Value) eachOfHead(c fields.Codec) {
+	c.Uint(&m.Bytes, &m.Checksum)
+	c.Flag(&m.Landed)
 }
 
 // AppendValue appends a Value in wire form whose bytes its caller has yet to copy:
@@ -231,17 +176,11 @@ func (m *Value) appendHead(w *fields.Writer, data int) {
 func AppendValue(dst []byte, request uint64, m *Value) (message, data []byte) {
 	w := fields.Writer{B: dst}
 	appendHead(&w, request, m)
-	m.appendHead(&w, int(m.Bytes))
+	m.eachOfHead(fields.Writing(&w))
+	w.Uint(m.Bytes)
 	at := len(w.B)
 	message = slices.Grow(w.B, int(m.Bytes))[:at+int(m.Bytes)]
 	return message, message[at:]
-}
-
-func (m *Value) parse(r *fields.Reader) {
-	m.Bytes, m.Checksum, m.Landed, m.Data = r.Uint(), r.Uint(), r.Flag(), r.Bytes(MaxInline)
-	if !m.Landed && uint64(len(m.Data)) != m.Bytes {
-		r.Fail()
-	}
 }
 
 // Remove takes an object away. It is answered by a Reply.
@@ -254,12 +193,10 @@ type Remove struct {
 
 func (*Remove) kind() uint8 { return 7 }
 
-func (m *Remove) append(w *fields.Writer) {
-	w.Bytes(m.Name)
-	w.Uint(m.Checksum)
+func (m *Remove) each(c fields.Codec) {
+	c.Bytes(arena.MaxKey, &m.Name)
+	c.Uint(&m.Checksum)
 }
-
-func (m *Remove) parse(r *fields.Reader) { m.Name, m.Checksum = r.Bytes(arena.MaxKey), r.Uint() }
 
 // Locate asks where an object lies. It is answered by a Location, when the object
 // is ready or after WaitMs.
@@ -270,30 +207,20 @@ type Locate struct {
 
 func (*Locate) kind() uint8 { return 8 }
 
-func (m *Locate) append(w *fields.Writer) {
-	w.Bytes(m.Name)
-	w.Uint(m.WaitMs)
+func (m *Locate) each(c fields.Codec) {
+	c.Bytes(arena.MaxKey, &m.Name)
+	c.Uint(&m.WaitMs)
 }
-func (m *Locate) parse(r *fields.Reader) { m.Name, m.WaitMs = r.Bytes(arena.MaxKey), r.Uint() }
 
 // Location is where it lies: in the arena of the owner that says so.
 type Location struct{ owner.Location }
 
 func (*Location) kind() uint8 { return 9 }
 
-func (m *Location) append(w *fields.Writer) {
-	w.Uint(uint64(m.Header))
-	w.Uint(uint64(m.Epoch))
-	w.Uint(m.KeyHash)
-	w.Uint(m.Offset)
-	w.Uint(m.Bytes)
-	w.Uint(m.Checksum)
-	w.Uint(uint64(m.PageSize))
-}
-
-func (m *Location) parse(r *fields.Reader) {
-	m.Header, m.Epoch, m.KeyHash = u32(r), u32(r), r.Uint()
-	m.Offset, m.Bytes, m.Checksum, m.PageSize = r.Uint(), r.Uint(), r.Uint(), u32(r)
+func (m *Location) each(c fields.Codec) {
+	eachU32(c, &m.Header, &m.Epoch)
+	c.Uint(&m.KeyHash, &m.Offset, &m.Bytes, &m.Checksum)
+	eachU32(c, &m.PageSize)
 }
 
 // Has asks which of these objects are there. It is answered by Present, and counts
@@ -302,21 +229,10 @@ type Has struct{ Names [][]byte }
 
 func (*Has) kind() uint8 { return 10 }
 
-func (m *Has) append(w *fields.Writer) { appendNames(w, m.Names) }
-func (m *Has) parse(r *fields.Reader)  { m.Names = parseNames(r) }
+func (m *Has) each(c fields.Codec) { eachName(c, &m.Names) }
 
-func appendNames(w *fields.Writer, names [][]byte) {
-	w.Count(len(names))
-	for _, name := range names {
-		w.Bytes(name)
-	}
-}
-
-func parseNames(r *fields.Reader) (names [][]byte) {
-	for range r.Count(MaxKeys) {
-		names = append(names, r.Bytes(arena.MaxKey))
-	}
-	return names
+func eachName(c fields.Codec, names *[][]byte) {
+	fields.List(c, MaxKeys, names, func(name *[]byte) { c.Bytes(arena.MaxKey, name) })
 }
 
 // Present is which are: one entry for each that was asked for.
@@ -324,17 +240,8 @@ type Present struct{ Is []bool }
 
 func (*Present) kind() uint8 { return 11 }
 
-func (m *Present) append(w *fields.Writer) {
-	w.Count(len(m.Is))
-	for _, is := range m.Is {
-		w.Flag(is)
-	}
-}
-
-func (m *Present) parse(r *fields.Reader) {
-	for range r.Count(MaxKeys) {
-		m.Is = append(m.Is, r.Flag())
-	}
+func (m *Present) each(c fields.Codec) {
+	fields.List(c, MaxKeys, &m.Is, func(is *bool) { c.Flag(is) })
 }
 
 // List asks for objects of one tenant, or of all, from a place on. It is answered
@@ -349,17 +256,11 @@ type List struct {
 
 func (*List) kind() uint8 { return 12 }
 
-func (m *List) append(w *fields.Writer) {
-	w.Text(m.Tenant)
-	w.Flag(m.AllTenants)
-	w.Text(m.Prefix)
-	w.Uint(m.After)
-	w.Uint(m.Most)
-}
-
-func (m *List) parse(r *fields.Reader) {
-	m.Tenant, m.AllTenants, m.Prefix = r.Text(arena.MaxKey), r.Flag(), r.Text(arena.MaxKey)
-	m.After, m.Most = r.Uint(), r.Uint()
+func (m *List) each(c fields.Codec) {
+	c.Text(arena.MaxKey, &m.Tenant)
+	c.Flag(&m.AllTenants)
+	c.Text(arena.MaxKey, &m.Prefix)
+	c.Uint(&m.After, &m.Most)
 }
 
 // Listing is some of an owner's objects. Next is where to go on, 0 at the end.
@@ -370,37 +271,23 @@ type Listing struct {
 
 func (*Listing) kind() uint8 { return 13 }
 
-func (m *Listing) append(w *fields.Writer) {
-	w.Count(len(m.Objects))
-	for i := range m.Objects {
-		o := &m.Objects[i]
-		w.Bytes(o.Name)
-		w.Uint(o.Bytes)
-		w.U8(o.Priority)
-		w.Flag(o.Pinned)
-		w.Uint(uint64(o.Readers))
-		w.Uint(o.Checksum)
-		w.Uint(o.AgeSeconds)
-	}
-	w.Uint(m.Next)
-}
-
-func (m *Listing) parse(r *fields.Reader) {
-	for range r.Count(MaxKeys) {
-		m.Objects = append(m.Objects, owner.Object{
-			Name: r.Bytes(arena.MaxKey), Bytes: r.Uint(), Priority: r.U8(), Pinned: r.Flag(), Readers: uint16(r.UintTo(1<<16 - 1)),
-			Checksum: r.Uint(), AgeSeconds: r.Uint(),
-		})
-	}
-	m.Next = r.Uint()
+func (m *Listing) each(c fields.Codec) {
+	fields.List(c, MaxKeys, &m.Objects, func(o *owner.Object) {
+		c.Bytes(arena.MaxKey, &o.Name)
+		c.Uint(&o.Bytes)
+		c.U8(&o.Priority)
+		c.Flag(&o.Pinned)
+		fields.UpTo(c, 1<<16-1, &o.Readers)
+		c.Uint(&o.Checksum, &o.AgeSeconds)
+	})
+	c.Uint(&m.Next)
 }
 
 // Describe asks an owner how it stands. It is answered by a Description.
 type Describe struct{}
 
-func (*Describe) kind() uint8           { return 14 }
-func (*Describe) append(*fields.Writer) {}
-func (*Describe) parse(*fields.Reader)  {}
+func (*Describe) kind() uint8       { return 14 }
+func (*Describe) each(fields.Codec) {}
 
 // Description is how an owner stands.
 type Description struct {
@@ -413,20 +300,11 @@ type Description struct {
 
 func (*Description) kind() uint8 { return 15 }
 
-func (m *Description) append(w *fields.Writer) {
-	for _, v := range m.numbers() {
-		w.Uint(*v)
-	}
-	w.Flag(m.Answers)
-	w.Uint(m.Term)
-	w.Text(m.Master)
-}
-
-func (m *Description) parse(r *fields.Reader) {
-	for _, v := range m.numbers() {
-		*v = r.Uint()
-	}
-	m.Answers, m.Term, m.Master = r.Flag(), r.Uint(), r.Text(maxName)
+func (m *Description) each(c fields.Codec) {
+	c.Uint(m.numbers()...)
+	c.Flag(&m.Answers)
+	c.Uint(&m.Term)
+	c.Text(maxName, &m.Master)
 }
 
 // numbers are the counters in the order in which they travel; new ones come last.
@@ -442,13 +320,11 @@ func (m *Description) numbers() []*uint64 {
 // its heap are used. It is answered by Evicted.
 type Evict struct{ Permille uint64 }
 
-func (*Evict) kind() uint8               { return 16 }
-func (m *Evict) append(w *fields.Writer) { w.Uint(m.Permille) }
-func (m *Evict) parse(r *fields.Reader)  { m.Permille = r.UintTo(1000) }
+func (*Evict) kind() uint8           { return 16 }
+func (m *Evict) each(c fields.Codec) { fields.UpTo(c, 1000, &m.Permille) }
 
 // Evicted is how many left.
 type Evicted struct{ Objects uint64 }
 
-func (*Evicted) kind() uint8               { return 17 }
-func (m *Evicted) append(w *fields.Writer) { w.Uint(m.Objects) }
-func (m *Evicted) parse(r *fields.Reader)  { m.Objects = r.Uint() }
+func (*Evicted) kind() uint8           { return 17 }
+func (m *Evicted) each(c fields.Codec) { c.Uint(&m.Objects) }

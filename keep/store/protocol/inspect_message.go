@@ -14,8 +14,7 @@ type Inspect struct{ Names [][]byte }
 
 func (*Inspect) kind() uint8 { return 33 }
 
-func (m *Inspect) append(w *fields.Writer) { appendNames(w, m.Names) }
-func (m *Inspect) parse(r *fields.Reader)  { m.Names = parseNames(r) }
+func (m *Inspect) each(c fields.Codec) { eachName(c, &m.Names) }
 
 // Memory is how the first tier of an owner is called; those below have names of their own.
 const Memory = "memory"
@@ -37,28 +36,14 @@ const maxTierName = 32
 
 func (*Inspected) kind() uint8 { return 34 }
 
-func (m *Inspected) append(w *fields.Writer) {
-	w.Count(len(m.Objects))
-	for i := range m.Objects {
-		o := &m.Objects[i]
-		w.Text(o.Tier)
-		if o.Tier != "" {
-			w.Uint(o.Bytes)
-			w.Uint(o.AgeSeconds)
-			w.Uint(uint64(o.Readers))
-			w.Flag(o.Pinned)
+func (m *Inspected) each(c fields.Codec) {
+	fields.List(c, MaxKeys, &m.Objects, func(o *Availability) {
+		if c.Text(maxTierName, &o.Tier); o.Tier != "" {
+			c.Uint(&o.Bytes, &o.AgeSeconds)
+			fields.UpTo(c, 1<<16-1, &o.Readers)
+			c.Flag(&o.Pinned)
 		}
-	}
-}
-
-func (m *Inspected) parse(r *fields.Reader) {
-	for range r.Count(MaxKeys) {
-		o := Availability{Tier: r.Text(maxTierName)}
-		if o.Tier != "" {
-			o.Bytes, o.AgeSeconds, o.Readers, o.Pinned = r.Uint(), r.Uint(), uint16(r.UintTo(1<<16-1)), r.Flag()
-		}
-		m.Objects = append(m.Objects, o)
-	}
+	})
 }
 
 // Pin asks an owner to keep objects of its memory from being evicted, or to let them be
@@ -70,11 +55,10 @@ type Pin struct {
 
 func (*Pin) kind() uint8 { return 35 }
 
-func (m *Pin) append(w *fields.Writer) {
-	appendNames(w, m.Names)
-	w.Flag(m.On)
+func (m *Pin) each(c fields.Codec) {
+	eachName(c, &m.Names)
+	c.Flag(&m.On)
 }
-func (m *Pin) parse(r *fields.Reader) { m.Names, m.On = parseNames(r), r.Flag() }
 
 // Pins is what came of it.
 type Pins struct {
@@ -87,21 +71,7 @@ type Pins struct {
 
 func (*Pins) kind() uint8 { return 36 }
 
-func (m *Pins) append(w *fields.Writer) {
-	for _, v := range m.numbers() {
-		w.Uint(*v)
-	}
-}
-
-func (m *Pins) parse(r *fields.Reader) {
-	for _, v := range m.numbers() {
-		*v = r.Uint()
-	}
-}
-
-func (m *Pins) numbers() []*uint64 {
-	return []*uint64{&m.Done, &m.Missing, &m.Refused, &m.Bytes, &m.Most}
-}
+func (m *Pins) each(c fields.Codec) { c.Uint(&m.Done, &m.Missing, &m.Refused, &m.Bytes, &m.Most) }
 
 // inspect is what lies in memory; the shell knows of tiers.
 func (s *Server) inspect(now kv.Instant, m *Inspect) *Inspected {

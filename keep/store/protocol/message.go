@@ -30,8 +30,8 @@ const (
 // Message is one thing that is said.
 type Message interface {
 	kind() uint8
-	append(w *fields.Writer)
-	parse(r *fields.Reader)
+	// each goes through the fields, to write or to read them.
+	each(fields.Codec)
 }
 
 // kinds makes an empty message of each kind. A number keeps its meaning.
@@ -83,7 +83,7 @@ func IsMessage(payload []byte) bool {
 func AppendMessage(dst []byte, request uint64, m Message) []byte {
 	w := fields.Writer{B: dst}
 	appendHead(&w, request, m)
-	m.append(&w)
+	m.each(fields.Writing(&w))
 	return w.B
 }
 
@@ -110,7 +110,7 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 	}
 	m = kinds[kind]()
 	request = r.Uint()
-	m.parse(&r)
+	m.each(fields.Reading(&r))
 	if !r.End() {
 		return 0, nil, fmt.Errorf("%w: %T", ErrMessage, m)
 	}
@@ -140,6 +140,5 @@ func TellsMaster(m Message) bool {
 // Reply says that something is done, or what the problem is.
 type Reply struct{ Problem Problem }
 
-func (*Reply) kind() uint8               { return 18 }
-func (m *Reply) append(w *fields.Writer) { m.Problem.append(w) }
-func (m *Reply) parse(r *fields.Reader)  { m.Problem.parse(r) }
+func (*Reply) kind() uint8           { return 18 }
+func (m *Reply) each(c fields.Codec) { m.Problem.each(c) }

@@ -105,9 +105,7 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.is }
 
-func (p *Problem) append(w *fields.Writer) {
-	w.U8(p.Code)
-	w.Text(p.Text)
+func (p *Problem) each(c fields.Codec) {
+	c.U8(&p.Code)
+	c.Text(maxProblem, &p.Text)
 }
-
-func (p *Problem) parse(r *fields.Reader) { p.Code, p.Text = r.U8(), r.Text(maxProblem) }

@@ -10,15 +10,13 @@ type Cold struct{ Names [][]byte }
 
 func (*Cold) kind() uint8 { return 30 }
 
-func (m *Cold) append(w *fields.Writer) { appendNames(w, m.Names) }
-func (m *Cold) parse(r *fields.Reader)  { m.Names = parseNames(r) }
+func (m *Cold) each(c fields.Codec) { eachName(c, &m.Names) }
 
 // DescribeTiers asks such an owner how they stand. It is answered by Tiers.
 type DescribeTiers struct{}
 
-func (*DescribeTiers) kind() uint8           { return 31 }
-func (*DescribeTiers) append(*fields.Writer) {}
-func (*DescribeTiers) parse(*fields.Reader)  {}
+func (*DescribeTiers) kind() uint8       { return 31 }
+func (*DescribeTiers) each(fields.Codec) {}
 
 // Tiers is how the tiers of an owner stand, the nearest to memory first.
 type Tiers struct{ Tiers []Tier }
@@ -49,27 +47,12 @@ type Tier struct {
 
 func (*Tiers) kind() uint8 { return 32 }
 
-func (m *Tiers) append(w *fields.Writer) {
-	w.Count(len(m.Tiers))
-	for i := range m.Tiers {
-		t := &m.Tiers[i]
-		w.Text(t.Name)
-		for _, v := range t.numbers() {
-			w.Uint(*v)
-		}
-		w.Flag(t.Down)
-	}
-}
-
-func (m *Tiers) parse(r *fields.Reader) {
-	for range r.Count(maxTiers) {
-		t := Tier{Name: r.Text(maxName)}
-		for _, v := range t.numbers() {
-			*v = r.Uint()
-		}
-		t.Down = r.Flag()
-		m.Tiers = append(m.Tiers, t)
-	}
+func (m *Tiers) each(c fields.Codec) {
+	fields.List(c, maxTiers, &m.Tiers, func(t *Tier) {
+		c.Text(maxName, &t.Name)
+		c.Uint(t.numbers()...)
+		c.Flag(&t.Down)
+	})
 }
 
 // numbers are the counters in the order in which they travel.

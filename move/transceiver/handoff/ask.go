@@ -36,25 +36,15 @@ type Ask struct {
 	RemainingMs uint64
 }
 
-func (m *Ask) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	w.U8(m.Low)
-	w.U8(m.High)
-	w.Uint(m.Capabilities)
-	w.Flag(m.Push)
-	w.Bytes(m.Ticket)
-	m.Dst.append(w)
-	w.Uint(uint64(m.Tokens.Start))
-	w.Uint(uint64(m.Tokens.End))
-	w.Uint(m.RemainingMs)
-}
-
-func (m *Ask) parse(r *fields.Reader) {
-	m.Session, m.Low, m.High, m.Capabilities, m.Push = r.Uint(), r.U8(), r.U8(), r.Uint(), r.Flag()
-	m.Ticket = r.Bytes(MaxTicketBytes)
-	m.Dst.parse(r)
-	m.Tokens = kv.TokenRange{Start: r.Int(), End: r.Int()}
-	m.RemainingMs = r.Uint()
+func (m *Ask) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	c.U8(&m.Low, &m.High)
+	c.Uint(&m.Capabilities)
+	c.Flag(&m.Push)
+	c.Bytes(MaxTicketBytes, &m.Ticket)
+	m.Dst.each(c)
+	c.Int(&m.Tokens.Start, &m.Tokens.End)
+	c.Uint(&m.RemainingMs)
 }
 
 // Answer is the source's consent: what it has and where, the digest of the plan
@@ -72,23 +62,15 @@ type Answer struct {
 	LeaseMs uint64
 }
 
-func (m *Answer) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	w.U8(m.Version)
-	m.Src.append(w)
-	w.Uint(uint64(m.ContextTokens))
-	w.Hash(m.Digest)
-	appendGrants(w, m.Grants)
-	m.Computed.append(w)
-	w.Uint(m.LeaseMs)
-}
-
-func (m *Answer) parse(r *fields.Reader) {
-	m.Session, m.Version = r.Uint(), r.U8()
-	m.Src.parse(r)
-	m.ContextTokens, m.Digest, m.Grants = r.Int(), r.Hash(), parseGrants(r)
-	m.Computed.parse(r)
-	m.LeaseMs = r.Uint()
+func (m *Answer) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	c.U8(&m.Version)
+	m.Src.each(c)
+	c.Int(&m.ContextTokens)
+	c.Hash(&m.Digest)
+	eachGrant(c, &m.Grants)
+	m.Computed.each(c)
+	c.Uint(&m.LeaseMs)
 }
 
 // Refusal is the source's no.
@@ -97,12 +79,7 @@ type Refusal struct {
 	Problem Problem
 }
 
-func (m *Refusal) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	m.Problem.append(w)
-}
-
-func (m *Refusal) parse(r *fields.Reader) {
-	m.Session = r.Uint()
-	m.Problem.parse(r)
+func (m *Refusal) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	m.Problem.each(c)
 }

@@ -144,19 +144,11 @@ func (c Computed) String() string {
 	return step
 }
 
-// append writes c; only what is told in tokensForm has more than layers.
-func (c Computed) append(w *fields.Writer) {
-	w.Count(c.Layers)
-	if w.Form >= tokensForm {
-		w.Count(c.Tokens)
-		w.Count(c.Whole)
-	}
-}
-
-func (c *Computed) parse(r *fields.Reader) {
-	*c = Computed{Layers: r.Int()}
-	if r.Form >= tokensForm {
-		c.Tokens, c.Whole = r.Int(), r.Int()
+// each: only what is told in tokensForm has more than layers.
+func (c *Computed) each(codec fields.Codec) {
+	codec.Int(&c.Layers)
+	if codec.Form() >= tokensForm {
+		codec.Int(&c.Tokens, &c.Whole)
 	}
 }
 

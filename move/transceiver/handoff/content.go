@@ -85,12 +85,4 @@ func (f Fingerprint) Check(own Fingerprint) error {
 	return nil
 }
 
-func (f Fingerprint) append(w *fields.Writer) {
-	w.Hash(f.Model)
-	w.Hash(f.Prompt)
-	w.Hash(f.Salt)
-}
-
-func (f *Fingerprint) parse(r *fields.Reader) {
-	f.Model, f.Prompt, f.Salt = r.Hash(), r.Hash(), r.Hash()
-}
+func (f *Fingerprint) each(c fields.Codec) { c.Hash(&f.Model, &f.Prompt, &f.Salt) }

@@ -14,17 +14,11 @@ type End struct {
 	Final bool
 }
 
-func (m *End) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	w.Bytes(m.Ticket)
-	m.Problem.append(w)
-	w.Flag(m.Final)
-}
-
-func (m *End) parse(r *fields.Reader) {
-	m.Session, m.Ticket = r.Uint(), r.Bytes(MaxTicketBytes)
-	m.Problem.parse(r)
-	m.Final = r.Flag()
+func (m *End) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	c.Bytes(MaxTicketBytes, &m.Ticket)
+	m.Problem.each(c)
+	c.Flag(&m.Final)
 }
 
 // Ended is a source's last word to a session, asked for or not.
@@ -33,12 +27,7 @@ type Ended struct {
 	Problem Problem
 }
 
-func (m *Ended) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	m.Problem.append(w)
-}
-
-func (m *Ended) parse(r *fields.Reader) {
-	m.Session = r.Uint()
-	m.Problem.parse(r)
+func (m *Ended) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	m.Problem.each(c)
 }

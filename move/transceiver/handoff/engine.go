@@ -149,11 +149,7 @@ func (p *Party) keptBytes() int {
 	return bytes
 }
 
-func appendMember(w *fields.Writer, m kv.Member) {
-	w.Text(m.Name)
-	w.ID(m.Incarnation)
-}
-
-func parseMember(r *fields.Reader) kv.Member {
-	return kv.Member{Name: r.Text(maxName), Incarnation: r.ID()}
+func eachMember(c fields.Codec, m *kv.Member) {
+	c.Text(maxName, &m.Name)
+	c.ID(&m.Incarnation)
 }

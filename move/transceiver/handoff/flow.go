@@ -29,14 +29,7 @@ const (
 	maxFabricName = 32
 )
 
-func (f Flow) append(w *fields.Writer) {
-	w.Count(f.Src)
-	w.Count(f.Dst)
-}
-
-func (f *Flow) parse(r *fields.Reader) {
-	f.Src, f.Dst = int(r.UintTo(maxRanks)), int(r.UintTo(maxRanks))
-}
+func (f *Flow) each(c fields.Codec) { fields.UpTo(c, maxRanks, &f.Src, &f.Dst) }
 
 // FlowGrant is a flow with the grant under which it may move. The follower that
 // is to give the grants is told the flows without them.
@@ -61,23 +54,13 @@ func flowsOf(plan *reshard.Plan) ([]FlowGrant, error) {
 	return flows, nil
 }
 
-func appendGrants(w *fields.Writer, all []FlowGrant) {
-	w.Count(len(all))
-	for i := range all {
-		all[i].Flow.append(w)
-		w.ID(all[i].Grant)
-	}
+func (f *FlowGrant) each(c fields.Codec) {
+	f.Flow.each(c)
+	c.ID(&f.Grant)
 }
 
-func parseGrants(r *fields.Reader) []FlowGrant {
-	var all []FlowGrant
-	for range r.Count(maxFlows) {
-		var o FlowGrant
-		o.Flow.parse(r)
-		o.Grant = r.ID()
-		all = append(all, o)
-	}
-	return all
+func eachGrant(c fields.Codec, all *[]FlowGrant) {
+	fields.List(c, maxFlows, all, func(f *FlowGrant) { f.each(c) })
 }
 
 // FlowReport is how far a flow has come.
@@ -94,39 +77,16 @@ type FlowReport struct {
 	Problem Problem
 }
 
-func (f *FlowReport) append(w *fields.Writer) {
-	f.Flow.append(w)
-	w.ID(f.Grant)
-	w.Count(f.Layers)
-	w.Uint(f.Bytes)
-	w.Count(f.Attempts)
-	w.Count(f.Failures)
-	w.Uint(f.Micros)
-	w.Text(f.Fabric)
-	f.Problem.append(w)
+func (f *FlowReport) each(c fields.Codec) {
+	f.FlowGrant.each(c)
+	c.Int(&f.Layers)
+	c.Uint(&f.Bytes)
+	c.Int(&f.Attempts, &f.Failures)
+	c.Uint(&f.Micros)
+	c.Text(maxFabricName, &f.Fabric)
+	f.Problem.each(c)
 }
 
-func (f *FlowReport) parse(r *fields.Reader) {
-	f.Flow.parse(r)
-	f.Grant, f.Layers, f.Bytes = r.ID(), r.Int(), r.Uint()
-	f.Attempts, f.Failures, f.Micros = r.Int(), r.Int(), r.Uint()
-	f.Fabric = r.Text(maxFabricName)
-	f.Problem.parse(r)
-}
-
-func appendReports(w *fields.Writer, all []FlowReport) {
-	w.Count(len(all))
-	for i := range all {
-		all[i].append(w)
-	}
-}
-
-func parseReports(r *fields.Reader) []FlowReport {
-	var all []FlowReport
-	for range r.Count(maxFlows) {
-		var f FlowReport
-		f.parse(r)
-		all = append(all, f)
-	}
-	return all
+func eachReport(c fields.Codec, all *[]FlowReport) {
+	fields.List(c, maxFlows, all, func(f *FlowReport) { f.each(c) })
 }

@@ -9,14 +9,9 @@ type Heartbeat struct {
 	Computed Computed
 }
 
-func (m *Heartbeat) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	m.Computed.append(w)
-}
-
-func (m *Heartbeat) parse(r *fields.Reader) {
-	m.Session = r.Uint()
-	m.Computed.parse(r)
+func (m *Heartbeat) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	m.Computed.each(c)
 }
 
 // Progress tells how much the prefill engine has computed.
@@ -25,12 +20,7 @@ type Progress struct {
 	Computed Computed
 }
 
-func (m *Progress) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	m.Computed.append(w)
-}
-
-func (m *Progress) parse(r *fields.Reader) {
-	m.Session = r.Uint()
-	m.Computed.parse(r)
+func (m *Progress) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	m.Computed.each(c)
 }

@@ -36,8 +36,8 @@ const (
 // Message is one thing that is said.
 type Message interface {
 	kind() uint8
-	append(w *fields.Writer)
-	parse(r *fields.Reader)
+	// each goes through the fields, to write or to read them.
+	each(fields.Codec)
 }
 
 // blank makes an empty message of a kind, or nil.
@@ -117,7 +117,7 @@ func AppendMessage(dst []byte, transfer kv.ID, m Message) []byte {
 	w.U8(w.Form)
 	w.U8(m.kind())
 	w.ID(transfer)
-	m.append(&w)
+	m.each(fields.Writing(&w))
 	return w.B
 }
 
@@ -138,6 +138,6 @@ func ParseMessage(b []byte) (kv.ID, Message, error) {
 		return kv.ID{}, nil, fmt.Errorf("%w: unknown kind %d", ErrMessage, kind)
 	}
 	transfer := r.ID()
-	m.parse(&r)
+	m.each(fields.Reading(&r))
 	return transfer, m, whole(&r, fmt.Sprintf("%T", m))
 }

@@ -143,39 +143,25 @@ func (m *Order) precedes(next *Order) error {
 	return next.check()
 }
 
-func (m *Order) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	w.Uint(m.Number)
-	w.U8(uint8(m.Kind))
-	w.U8(uint8(m.As))
-	w.Text(m.Engine)
-	w.Flag(m.Terms != nil)
-	if m.Terms != nil {
-		m.Terms.append(w)
-		w.Hash(m.Digest)
-		appendGrants(w, m.Flows)
-		m.Computed.append(w)
+func (m *Order) each(c fields.Codec) {
+	c.Uint(&m.Session, &m.Number)
+	fields.Enum(c, &m.Kind)
+	fields.Enum(c, &m.As)
+	c.Text(maxName, &m.Engine)
+	hasTerms := m.Terms != nil
+	if c.Flag(&hasTerms); hasTerms {
+		if c.Reads() {
+			m.Terms = &Terms{}
+		}
+		m.Terms.each(c)
+		c.Hash(&m.Digest)
+		eachGrant(c, &m.Flows)
+		m.Computed.each(c)
 	}
-	w.Uint(m.LeaseMs)
-	w.Uint(m.RemainingMs)
-	m.Problem.append(w)
-}
-
-func (m *Order) parse(r *fields.Reader) {
-	m.Session, m.Number = r.Uint(), r.Uint()
-	m.Kind, m.As, m.Engine = OrderKind(r.U8()), Role(r.U8()), r.Text(maxName)
-	if r.Flag() {
-		m.Terms = &Terms{}
-		m.Terms.parse(r)
-		m.Digest, m.Flows = r.Hash(), parseGrants(r)
-		m.Computed.parse(r)
-	}
-	m.LeaseMs, m.RemainingMs = r.Uint(), r.Uint()
-	m.Problem.parse(r)
+	c.Uint(&m.LeaseMs, &m.RemainingMs)
+	m.Problem.each(c)
 	needsTerms := m.Kind == OrderGrant || m.Kind == OrderMove
-	if m.Kind < OrderGrant || m.Kind > OrderNotifyRanks || m.As < Source || m.As > Destination || needsTerms && m.Terms == nil {
-		r.Fail()
-	}
+	c.Demand(m.Kind >= OrderGrant && m.Kind <= OrderNotifyRanks && m.As >= Source && m.As <= Destination && (m.Terms != nil || !needsTerms))
 }
 
 // Phase is how far a follower has come with a session.
@@ -204,21 +190,11 @@ type Report struct {
 	Problem Problem
 }
 
-func (m *Report) append(w *fields.Writer) {
-	w.U8(uint8(m.As))
-	w.Uint(m.Session)
-	w.Uint(m.Number)
-	w.Uint(m.Serial)
-	w.U8(uint8(m.Phase))
-	appendReports(w, m.Flows)
-	m.Problem.append(w)
-}
-
-func (m *Report) parse(r *fields.Reader) {
-	m.As, m.Session, m.Number, m.Serial = Role(r.U8()), r.Uint(), r.Uint(), r.Uint()
-	m.Phase, m.Flows = Phase(r.U8()), parseReports(r)
-	m.Problem.parse(r)
-	if m.As < Source || m.As > Destination || m.Phase < Preparing || m.Phase > Stopped {
-		r.Fail()
-	}
+func (m *Report) each(c fields.Codec) {
+	fields.Enum(c, &m.As)
+	c.Uint(&m.Session, &m.Number, &m.Serial)
+	fields.Enum(c, &m.Phase)
+	eachReport(c, &m.Flows)
+	m.Problem.each(c)
+	c.Demand(m.As >= Source && m.As <= Destination && m.Phase >= Preparing && m.Phase <= Stopped)
 }

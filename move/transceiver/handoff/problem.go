@@ -145,30 +145,15 @@ func (e *remoteError) Error() string {
 
 func (e *remoteError) Unwrap() error { return e.sentinel }
 
-func (p *Problem) append(w *fields.Writer) {
-	w.U8(uint8(p.Code))
-	if p.None() {
+func (p *Problem) each(c fields.Codec) {
+	if fields.Enum(c, &p.Code); p.None() {
 		return
 	}
-	w.Text(p.Text)
-	w.Count(len(p.Differences))
-	for _, d := range p.Differences {
-		w.Text(d.Field)
-		w.Text(d.Src)
-		w.Text(d.Dst)
-		w.Text(d.Why)
+	c.Text(maxProblemText, &p.Text)
+	fields.List(c, maxDifferences, &p.Differences, func(d *reshard.Difference) {
+		c.Text(maxProblemText, &d.Field, &d.Src, &d.Dst, &d.Why)
+	})
+	if c.Reads() {
+		p.cut()
 	}
-}
-
-func (p *Problem) parse(r *fields.Reader) {
-	if p.Code = Code(r.U8()); p.None() {
-		return
-	}
-	p.Text = r.Text(maxProblemText)
-	for range r.Count(maxDifferences) {
-		p.Differences = append(p.Differences, reshard.Difference{
-			Field: r.Text(maxProblemText), Src: r.Text(maxProblemText), Dst: r.Text(maxProblemText), Why: r.Text(maxProblemText),
-		})
-	}
-	p.cut()
 }

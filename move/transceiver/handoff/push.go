@@ -13,14 +13,10 @@ type Push struct {
 	Grants  []FlowGrant
 }
 
-func (m *Push) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	w.Hash(m.Digest)
-	appendGrants(w, m.Grants)
-}
-
-func (m *Push) parse(r *fields.Reader) {
-	m.Session, m.Digest, m.Grants = r.Uint(), r.Hash(), parseGrants(r)
+func (m *Push) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	c.Hash(&m.Digest)
+	eachGrant(c, &m.Grants)
 }
 
 // Pushed tells how far the source's followers have come. It answers every Push.
@@ -30,13 +26,8 @@ type Pushed struct {
 	Problem Problem
 }
 
-func (m *Pushed) append(w *fields.Writer) {
-	w.Uint(m.Session)
-	appendReports(w, m.Flows)
-	m.Problem.append(w)
-}
-
-func (m *Pushed) parse(r *fields.Reader) {
-	m.Session, m.Flows = r.Uint(), parseReports(r)
-	m.Problem.parse(r)
+func (m *Pushed) each(c fields.Codec) {
+	c.Uint(&m.Session)
+	eachReport(c, &m.Flows)
+	m.Problem.each(c)
 }

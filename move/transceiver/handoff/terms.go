@@ -45,19 +45,9 @@ func (t *Terms) sameRanks(other *Terms) bool {
 // layers is how many the model has.
 func (t *Terms) layers() int { return len(t.Src.Engine.Side.Geometry.Layers) }
 
-func (t *Terms) append(w *fields.Writer) {
-	w.ID(t.Transfer)
-	t.Src.append(w)
-	t.Dst.append(w)
-	w.Uint(uint64(t.Tokens.Start))
-	w.Uint(uint64(t.Tokens.End))
-	w.Uint(uint64(t.ContextTokens))
-}
-
-func (t *Terms) parse(r *fields.Reader) {
-	t.Transfer = r.ID()
-	t.Src.parse(r)
-	t.Dst.parse(r)
-	t.Tokens = kv.TokenRange{Start: r.Int(), End: r.Int()}
-	t.ContextTokens = r.Int()
+func (t *Terms) each(c fields.Codec) {
+	c.ID(&t.Transfer)
+	t.Src.each(c)
+	t.Dst.each(c)
+	c.Int(&t.Tokens.Start, &t.Tokens.End, &t.ContextTokens)
 }

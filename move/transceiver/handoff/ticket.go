@@ -17,7 +17,7 @@ type Key [32]byte
 // it does not give the cell's away.
 func (k Key) For(home kv.Member) Key {
 	w := fields.Writer{B: []byte{homeDomain}}
-	appendMember(&w, home)
+	eachMember(fields.Writing(&w), &home)
 	return k.mac(w.B)
 }
 
@@ -70,13 +70,17 @@ const (
 func (t Ticket) Seal(k Key) []byte {
 	w := fields.Writer{B: append(make([]byte, 0, 256), ticketMagic...)}
 	w.U8(ticketVersion)
-	w.ID(t.Transfer)
-	appendMember(&w, t.Home)
-	w.Uint(uint64(t.Tokens))
-	t.Fingerprint.append(&w)
-	w.Uint(uint64(t.Expires))
+	t.each(fields.Writing(&w))
 	mac := k.For(t.Home).mac(w.B)
 	return append(w.B, mac[:]...)
+}
+
+func (t *Ticket) each(c fields.Codec) {
+	c.ID(&t.Transfer)
+	eachMember(c, &t.Home)
+	c.Int(&t.Tokens)
+	t.Fingerprint.each(c)
+	fields.UpTo(c, uint64(Never), &t.Expires)
 }
 
 // OpenTicket reads a ticket from a stranger. k is the cell's key.
@@ -90,11 +94,7 @@ func OpenTicket(b []byte, k Key) (Ticket, error) {
 	body := b[:len(b)-macBytes]
 	r := fields.Reader{B: body[len(ticketMagic)+1:]}
 	var t Ticket
-	t.Transfer = r.ID()
-	t.Home = parseMember(&r)
-	t.Tokens = r.Int()
-	t.Fingerprint.parse(&r)
-	t.Expires = Instant(r.UintTo(uint64(Never)))
+	t.each(fields.Reading(&r))
 	malformed := whole(&r, "ticket") != nil
 	// Nothing of it is believed before its seal is.
 	if !sameMAC(k.For(t.Home).mac(body), [macBytes]byte(b[len(body):])) {

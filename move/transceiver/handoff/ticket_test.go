@@ -130,10 +130,10 @@ func TestProblemsTravel(t *testing.T) {
 			t.Errorf("%v: %+v, %v", sentinel, p, p.Err())
 		}
 		w := fields.Writer{}
-		p.append(&w)
+		p.each(fields.Writing(&w))
 		var got Problem
 		r := fields.Reader{B: w.B}
-		got.parse(&r)
+		got.each(fields.Reading(&r))
 		if diff := cmp.Diff(p, got); diff != "" || whole(&r, "problem") != nil {
 			t.Errorf("%v: %s", sentinel, diff)
 		}
@@ -154,10 +154,10 @@ func TestProblemsAreCut(t *testing.T) {
 		sent.Differences = append(sent.Differences, reshard.Difference{Field: long[:250], Src: long[:250], Dst: long[:250], Why: long[:250]})
 	}
 	var w fields.Writer
-	sent.append(&w)
+	sent.each(fields.Writing(&w))
 	var told Problem
 	r := fields.Reader{B: w.B}
-	if told.parse(&r); whole(&r, "problem") != nil {
+	if told.each(fields.Reading(&r)); whole(&r, "problem") != nil {
 		t.Fatal("a long problem cannot be read")
 	}
 	for name, p := range map[string]Problem{"told": told, "own": ProblemOf(&reshard.Incompatible{Differences: sent.Differences}), "text": ProblemOf(errors.New("a" + long))} {
