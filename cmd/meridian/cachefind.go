@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"text/tabwriter"
 	"time"
 
 	"meridian/keep/prefix/survey"
@@ -46,8 +45,7 @@ func tellLook(std *stdio, l *survey.Look) error {
 	fmt.Fprintf(std.out, "engine %s at agent %s, model %s, tenant %s\n", oneLine(l.Engine), oneLine(l.Home), oneLine(l.Model), oneLine(l.Tenant))
 	fmt.Fprintf(std.out, "found %d of %d tokens, in pieces of %d\n", l.Found, l.Tokens, l.UnitTokens)
 	if len(l.Pieces) > 0 {
-		table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(table, "\n  TOKENS\tOWNER\tTIER\tPIECES\tBYTES\tNOT USED FOR\tPINNED")
+		table := newTable(std.out, "\n  TOKENS\tOWNER\tTIER\tPIECES\tBYTES\tNOT USED FOR\tPINNED")
 		for _, p := range l.Pieces {
 			size, age := "–", "–"
 			if p.Tier == store.Memory {

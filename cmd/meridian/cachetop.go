@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/keep/prefix/survey"
@@ -144,7 +143,7 @@ func tierRows(status *store.Status) []tierRow {
 }
 
 func (f *cacheFigures) print(out io.Writer) {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out, "")
 	if f.Tiers != nil {
 		fmt.Fprintln(table, "OWNER\tTIER\tOBJECTS\tBYTES\tOF\tHITS\tMISSES\tHIT RATE\tAGE (MEDIAN, MOST)\t")
 		for _, r := range f.Tiers {

@@ -13,7 +13,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"meridian/serve/gateway"
@@ -355,8 +354,7 @@ func (c *cacheWarmCommand) table(std *stdio, rows []warmRow) error {
 		_, err := fmt.Fprintln(std.out, "no prompts")
 		return err
 	}
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "PROMPT\tENGINE\tAGENT\tTOKENS\tCACHED\tFOUND\tTIME")
+	table := newTable(std.out, "PROMPT\tENGINE\tAGENT\tTOKENS\tCACHED\tFOUND\tTIME")
 	for _, r := range rows {
 		if r.Problem != "" {
 			fmt.Fprintf(table, "%d\t%s\tnot computed: %s\n", r.Prompt, oneLine(r.Engine), oneLine(r.Problem))

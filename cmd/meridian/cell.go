@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/member/directory"
@@ -217,8 +216,7 @@ func peerTable(out io.Writer, records []agent.AgentRecord, engines []directory.R
 		}
 	}
 	slices.SortStableFunc(records, func(a, b agent.AgentRecord) int { return cmp.Compare(kindOf(a), kindOf(b)) })
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "NAME\tKIND\tENGINES\tFABRICS\tINCARNATION")
+	table := newTable(out, "NAME\tKIND\tENGINES\tFABRICS\tINCARNATION")
 	for _, r := range records {
 		engines := cmp.Or(strings.Join(slices.Sorted(slices.Values(at[r.Name])), ", "), "–")
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.*s\n", oneLine(r.Name), kindOf(r), oneLine(engines), fabricList(r), shownIncarnation, oneLine(r.Incarnation))

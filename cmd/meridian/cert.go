@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/member/trust"
@@ -207,7 +206,7 @@ func printCertificates(std *stdio, shown []shownCertificate, asJSON bool) error 
 	}
 	for _, s := range shown {
 		fmt.Fprintln(std.out, s.File)
-		table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+		table := newTable(std.out, "")
 		row := func(name, value string) {
 			if value != "" {
 				fmt.Fprintf(table, "  %s\t%s\n", name, value)

@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/keep/prefix"
@@ -360,7 +359,7 @@ func (l *listing) ask(ctx context.Context, dir string, names []string) (silent [
 func last[T any](all []T, n int) []T { return all[max(0, len(all)-n):] }
 
 func (l *listing) table(out io.Writer) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := newTable(out, "")
 	blank := ""
 	section := func(rows int, header string) {
 		if rows > 0 {

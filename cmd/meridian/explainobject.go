@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"meridian/keep/store"
 )
@@ -108,7 +107,7 @@ func explainObject(ctx context.Context, std *stdio, s *store.Store, key, tenant 
 
 func (o *objectStory) table(std *stdio) error {
 	fmt.Fprintln(std.out, oneLine(o.Key))
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	table := newTable(std.out, "")
 	row := func(name, format string, args ...any) { fmt.Fprintf(table, "  "+name+"\t"+format+"\n", args...) }
 	if o.Tenant != "" {
 		row("tenant", "%s", oneLine(o.Tenant))

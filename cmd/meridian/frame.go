@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"text/tabwriter"
 
 	"meridian/kv"
 	"meridian/move/mrdn"
@@ -153,8 +152,7 @@ func printRows(std *stdio, rows []frameRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "OFFSET\tTIER\tBODY BYTES\tBLAKE3-128\tCHECKSUM")
+	table := newTable(std.out, "OFFSET\tTIER\tBODY BYTES\tBLAKE3-128\tCHECKSUM")
 	for _, row := range rows {
 		verdict := "ok"
 		if !row.OK {

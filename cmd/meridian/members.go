@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"text/tabwriter"
 	"time"
 
 	"meridian/member/directory"
@@ -221,8 +220,7 @@ func unknownTo(parts map[string]bool, all []member) []member {
 }
 
 func memberTable(out io.Writer, all []member) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tNAME\tROLE\tAGENT\tHOST\tSTATE\tURL")
+	table := newTable(out, "KIND\tNAME\tROLE\tAGENT\tHOST\tSTATE\tURL")
 	for _, m := range all {
 		state := "up"
 		if !m.Up {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/see/history"
@@ -152,8 +151,7 @@ func printRequests(to io.Writer, requests []governing.Request) error {
 	if len(requests) == 0 {
 		return nil
 	}
-	table := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  REQUEST\tPHASE\tSTATE\tAGE\tPROMPT\tTHINK\tCAP\tOUTPUT\tENTROPY\tMEAN\tDECIDED\tWHY")
+	table := newTable(to, "  REQUEST\tPHASE\tSTATE\tAGE\tPROMPT\tTHINK\tCAP\tOUTPUT\tENTROPY\tMEAN\tDECIDED\tWHY")
 	for i := range requests {
 		r := &requests[i]
 		name, capped, decided := oneLine(r.ID), "–", "run"

@@ -152,7 +152,7 @@ const widestMatrix = 8
 
 func (p *planned) writeText(w io.Writer, link linkRate) error {
 	bytes, runs, pieces := p.total()
-	facts := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	facts := newTable(w, "")
 	fmt.Fprintf(facts, "model\t%s: %s\n", p.model, geometryText(p.src.Geometry))
 	fmt.Fprintf(facts, "from\t%s\n", sideText(p.src))
 	fmt.Fprintf(facts, "to\t%s\n", sideText(p.dst))
@@ -247,8 +247,7 @@ func cellText(bytes int64) string {
 // writeList is for more destination ranks than columns fit.
 func (p *planned) writeList(w io.Writer) error {
 	cells, sent, received := p.matrix()
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "destination\tholds\treceives\tfrom")
+	table := newTable(w, "destination\tholds\treceives\tfrom")
 	for dst := range received {
 		var from []string
 		for src := range sent {

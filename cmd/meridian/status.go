@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"meridian/keep/store"
@@ -225,8 +224,7 @@ func (c *statusCommand) table(std *stdio, s *cell.Status) error {
 	if s.Supervisor == 0 {
 		fmt.Fprintln(std.out, "`meridian up` is gone: nothing is started again, and `meridian down` ends what is left")
 	}
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nPART\tPID\tSTATE\tFOR\tRESTARTS\tRUNNING\tWAITING\tBLOCKS\tHAND-OFFS\tURL")
+	table := newTable(std.out, "\nPART\tPID\tSTATE\tFOR\tRESTARTS\tRUNNING\tWAITING\tBLOCKS\tHAND-OFFS\tURL")
 	for _, p := range s.Parts {
 		state, pid := string(p.State), "–"
 		if p.Process != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"text/tabwriter"
 	"time"
 
 	"meridian/keep/store"
@@ -76,7 +75,7 @@ func (c *storeLsCommand) Run(std *stdio, all *commands) error {
 }
 
 func (c *storeLsCommand) table(std *stdio, rows []objectRow) error {
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	table := newTable(std.out, "")
 	tenant := func(text string) string {
 		if !c.AllTenants {
 			return ""
@@ -172,8 +171,7 @@ func cacheTable(std *stdio, status *store.Status) error {
 	} else {
 		fmt.Fprintf(std.out, "master %s, term %d\n\n", oneLine(status.Master), status.Term)
 	}
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "OWNER\tRANK\tUSED\tOF BYTES\tOBJECTS\tWRITING\tHITS\tMISSES\tEVICTED\tRECLAIMED\tNO ROOM\tSTATE")
+	table := newTable(std.out, "OWNER\tRANK\tUSED\tOF BYTES\tOBJECTS\tWRITING\tHITS\tMISSES\tEVICTED\tRECLAIMED\tNO ROOM\tSTATE")
 	for _, o := range status.Owners {
 		fmt.Fprintf(table, "%s\t%d\t%.1f%%\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\n", oneLine(o.Name), o.Rank, 100*float64(o.HeapUsed)/float64(max(1, o.HeapTotal)), o.HeapTotal,
 			o.Ready, o.Writing, o.Hits, o.Misses, o.Evictions, o.Reclaims, o.OutOfMemory, ownerState(o))
@@ -186,7 +184,7 @@ func cacheTable(std *stdio, status *store.Status) error {
 
 // tierTable shows what owners have below their memory, if one has something.
 func tierTable(std *stdio, status *store.Status) error {
-	table := tabwriter.NewWriter(std.out, 0, 0, 2, ' ', 0)
+	table := newTable(std.out, "")
 	headed := false
 	for _, o := range status.Owners {
 		for _, t := range o.Tiers {

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"text/tabwriter"
 	"time"
 
 	"meridian/member/directory"
@@ -80,8 +79,7 @@ func listTargets(ctx context.Context, d directory.Directory) ([]targets.Target, 
 }
 
 func targetTable(out io.Writer, known []targets.Target) error {
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "KIND\tNAME\tHOST\tMETRICS")
+	table := newTable(out, "KIND\tNAME\tHOST\tMETRICS")
 	for _, t := range known {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", oneLine(t.Kind), oneLine(t.Name), oneLine(t.Host), oneLine(t.URL))
 	}
