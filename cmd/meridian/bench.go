@@ -63,7 +63,7 @@ func (c *benchTransfer) Run(std *stdio) error {
 	if o.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
 		return err
 	}
-	o.Version, o.Progress = thisBuild().Version, progressOn(std.err)
+	o.Setting = settingOf(std)
 	return measure(std, "bench transfer", transfer.Run, o, c.JSON)
 }
 
@@ -156,11 +156,16 @@ func (c *benchHandoff) Run(std *stdio) error {
 	if o.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
 		return err
 	}
-	o.Version, o.Progress = thisBuild().Version, progressOn(std.err)
+	o.Setting = settingOf(std)
 	if c.Observed {
 		return measure(std, "bench handoff", transfer.RunObserved, o, c.JSON)
 	}
 	return measure(std, "bench handoff", transfer.RunHandOff, o, c.JSON)
+}
+
+// settingOf is what every measurement that this program starts is told.
+func settingOf(std *stdio) bench.Setting {
+	return bench.Setting{Version: thisBuild().Version, Progress: progressOn(std.err)}
 }
 
 // progressOn shows where a run is: on a terminal in one line that is written

@@ -21,6 +21,6 @@ func (c *benchCache) Help() string {
 
 func (c *benchCache) Run(std *stdio) error {
 	o := c.Options
-	o.Dir, o.PeersDir, o.Venv, o.Version, o.Progress = c.Dir, c.PeersDir, c.Venv, thisBuild().Version, progressOn(std.err)
+	o.Dir, o.PeersDir, o.Venv, o.Setting = c.Dir, c.PeersDir, c.Venv, settingOf(std)
 	return measure(std, "bench cache", cachebench.Run, o, c.JSON)
 }

@@ -32,7 +32,7 @@ func (c *benchCUDA) Run(std *stdio) error {
 	if err != nil {
 		return err
 	}
-	c.Version, c.Progress = thisBuild().Version, progressOn(std.err)
+	c.Setting = settingOf(std)
 	return measure(std, "bench cuda", func(ctx context.Context, o gpu.Options) (*gpu.Report, error) {
 		report, err := gpu.Run(ctx, o)
 		return report, errors.Join(err, stopProfile())

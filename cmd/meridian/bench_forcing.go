@@ -14,6 +14,6 @@ func (c *benchForcing) Help() string {
 }
 
 func (c *benchForcing) Run(std *stdio) error {
-	c.Setting = serving.Setting{Version: thisBuild().Version, Progress: progressOn(std.err)}
+	c.Setting = settingOf(std)
 	return measure(std, "bench forcing", serving.RunForcing, c.ForcingOptions, c.JSON)
 }

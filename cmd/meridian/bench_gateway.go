@@ -18,6 +18,6 @@ func (c *benchGateway) Run(std *stdio) error {
 	if c.Command, err = ourselves("gateway"); err != nil {
 		return err
 	}
-	c.Version, c.Progress = thisBuild().Version, progressOn(std.err)
+	c.Setting = settingOf(std)
 	return measure(std, "bench gateway", serving.RunGateway, c.GatewayOptions, c.JSON)
 }

@@ -13,6 +13,6 @@ func (c *benchMoves) Help() string {
 }
 
 func (c *benchMoves) Run(std *stdio) error {
-	c.Setting = serving.Setting{Version: thisBuild().Version, Progress: progressOn(std.err)}
+	c.Setting = settingOf(std)
 	return measure(std, "bench moves", serving.RunMoves, c.MovesOptions, c.JSON)
 }

@@ -23,7 +23,7 @@ func (c *benchPolicies) Run(std *stdio) error {
 	if len(c.Policies) == 0 {
 		c.Policies = policy.Names()
 	}
-	c.Setting = serving.Setting{Version: thisBuild().Version, Progress: progressOn(std.err)}
+	c.Setting = settingOf(std)
 	return measure(std, "bench policies", func(ctx context.Context, o serving.PoliciesOptions) (*serving.PoliciesReport, error) {
 		if err := bench.Known("policy", o.Policies, policy.Names()); err != nil {
 			return nil, err

@@ -19,6 +19,6 @@ func (c *benchStep) Help() string {
 }
 
 func (c *benchStep) Run(std *stdio) error {
-	o := bench.Options{Rounds: c.Rounds, Version: thisBuild().Version, Progress: progressOn(std.err)}
+	o := bench.Options{Rounds: c.Rounds, Setting: settingOf(std)}
 	return measure(std, "bench step", serving.RunStep, serving.StepOptions{Options: o, Requests: c.Requests, Steps: c.Steps, Python: c.Python}, c.JSON)
 }

@@ -40,7 +40,7 @@ func (c *benchStore) Run(std *stdio) error {
 	return measure(std, "bench store", c.measure, storebench.Options{
 		Objects: c.Object, Ops: c.Op, Clients: c.Clients, Where: c.Where, Total: c.Total, Rounds: c.Rounds, Peers: c.Peers, PeersDir: c.PeersDir,
 		Dir: c.Dir, ServeCommand: []string{self, "bench", "__serve"}, OwnCommand: []string{self, "bench", "__own"},
-		Version: thisBuild().Version, Progress: progressOn(std.err),
+		Setting: settingOf(std),
 	}, c.JSON)
 }
 
@@ -48,7 +48,7 @@ func (c *benchStore) measure(ctx context.Context, o storebench.Options) (finding
 	switch c.Table {
 	case "parts":
 		return storebench.RunParts(ctx, storebench.PartsOptions{
-			Options: bench.Options{Rounds: c.Rounds, Version: o.Version, Progress: o.Progress}, Objects: c.Objects, Dir: o.Dir, OwnCommand: o.OwnCommand,
+			Options: bench.Options{Rounds: c.Rounds, Setting: o.Setting}, Objects: c.Objects, Dir: o.Dir, OwnCommand: o.OwnCommand,
 		})
 	case "scaling":
 		if len(o.Objects) == 0 {

@@ -13,6 +13,6 @@ func (c *benchTurns) Help() string {
 }
 
 func (c *benchTurns) Run(std *stdio) error {
-	c.Setting = serving.Setting{Version: thisBuild().Version, Progress: progressOn(std.err)}
+	c.Setting = settingOf(std)
 	return measure(std, "bench turns", serving.RunTurns, c.TurnsOptions, c.JSON)
 }

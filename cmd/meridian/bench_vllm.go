@@ -20,7 +20,7 @@ func (c *benchVLLM) Help() string {
 }
 
 func (c *benchVLLM) Run(std *stdio) error {
-	c.Setting = serving.Setting{Version: thisBuild().Version, Progress: progressOn(std.err)}
+	c.Setting = settingOf(std)
 	return measure(std, "bench vllm", func(ctx context.Context, o serving.VLLMOptions) (_ *serving.VLLMReport, err error) {
 		if o.VLLM, err = cell.FindVLLM(ctx, c.Venv); err != nil {
 			return nil, err

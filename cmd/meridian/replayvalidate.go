@@ -21,6 +21,6 @@ func (c *replayValidate) Help() string {
 func (c *replayValidate) Run(std *stdio) error {
 	return measure(std, "replay validate", validation.Run, validation.Options{
 		Model: c.Model, Loads: c.Load, Seconds: c.Seconds, MaxRunning: c.MaxRunning, StepTokens: c.StepTokens, Seed: c.Seed,
-		Version: thisBuild().Version, Progress: progressOn(std.err),
+		Setting: settingOf(std),
 	}, c.JSON)
 }

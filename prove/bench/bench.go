@@ -18,6 +18,21 @@ type Progress struct {
 	Who           string
 }
 
+// Setting is what every measurement is told beside what it measures.
+type Setting struct {
+	Program string // Meridian; empty means this program
+	Version string // of this build, for the report
+	// Progress is told what is being measured; it may be nil.
+	Progress func(Progress)
+}
+
+// Tell says where the run is.
+func (s *Setting) Tell(p Progress) {
+	if s.Progress != nil {
+		s.Progress(p)
+	}
+}
+
 func (p Progress) String() string {
 	if p.Rows == 0 {
 		return p.What // nothing is measured yet

@@ -10,9 +10,8 @@ import (
 
 // Options is how to measure what operations cost.
 type Options struct {
-	Rounds   int
-	Version  string // of this build, for the report
-	Progress func(Progress)
+	Setting
+	Rounds int
 
 	children []int // processes that are measured beside
 }
@@ -30,9 +29,7 @@ func Measure(ctx context.Context, o Options, tasks []rounds.Task) (*Costs, error
 	for i, task := range tasks {
 		var scores rounds.Scores
 		for round := range o.Rounds + 1 {
-			if o.Progress != nil {
-				o.Progress(Progress{Row: i + 1, Rows: len(tasks), What: task.What, Round: round, Rounds: o.Rounds, Who: "meridian"})
-			}
+			o.Tell(Progress{Row: i + 1, Rows: len(tasks), What: task.What, Round: round, Rounds: o.Rounds, Who: "meridian"})
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}

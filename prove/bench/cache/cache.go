@@ -49,12 +49,8 @@ type Options struct {
 	// PeersDir is where `make peers` put versitygw.
 	PeersDir string `kong:"-"`
 	// Venv is the virtual environment that has vLLM; empty has cell.FindVLLM look for one.
-	Venv string `kong:"-"`
-	// Program is Meridian; empty means this program.
-	Program string `kong:"-"`
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	Venv          string `kong:"-"`
+	bench.Setting `kong:"-"`
 }
 
 const (
@@ -100,9 +96,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
 	r := &Report{Version: o.Version, Date: time.Now().UTC(), Machine: bench.Machine()}
 	for _, part := range Parts() {
 		if !slices.Contains(o.Parts, part) {
@@ -127,7 +120,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 // say tells what is done between rows.
-func (o *Options) say(part, what string) { o.Progress(bench.Progress{What: part + ": " + what}) }
+func (o *Options) say(part, what string) { o.Tell(bench.Progress{What: part + ": " + what}) }
 
 // built has what is known of the models that engines bring along.
 type built struct {

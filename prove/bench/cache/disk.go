@@ -58,7 +58,7 @@ func runDisk(ctx context.Context, o Options) (report *DiskReport, err error) {
 	for i, size := range o.Objects {
 		var ours, plain [2][]float64
 		for round := range o.Rounds + 1 {
-			o.Progress(bench.Progress{Row: i + 1, Rows: len(o.Objects), What: "disk: objects of " + size.Text, Round: round, Rounds: o.Rounds, Who: "keep/store/disk and a plain file"})
+			o.Tell(bench.Progress{Row: i + 1, Rows: len(o.Objects), What: "disk: objects of " + size.Text, Round: round, Rounds: o.Rounds, Who: "keep/store/disk and a plain file"})
 			theirs, err := plainFile(filepath.Join(dir, "plain"), o.Total.Bytes)
 			if err != nil {
 				return nil, err

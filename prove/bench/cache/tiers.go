@@ -115,7 +115,7 @@ func tierRows(ctx context.Context, o Options, tier string, s setup) (rows []Tier
 	for _, pass := range []struct{ from, url, kv string }{
 		{computed, first, openai.KVLocal}, {memory, second, openai.KVFound}, {tier, first, openai.KVFound},
 	} {
-		o.Progress(bench.Progress{Row: len(rows) + 1, Rows: 3, What: "tiers: " + pass.from, Round: 1, Rounds: 1, Who: "Meridian"})
+		o.Tell(bench.Progress{Row: len(rows) + 1, Rows: 3, What: "tiers: " + pass.from, Round: 1, Rounds: 1, Who: "Meridian"})
 		settle := func(int) error { return nil }
 		switch pass.from {
 		case computed: // one by one: an engine has few blocks out to be kept

@@ -140,7 +140,7 @@ func runTrace(ctx context.Context, o Options, r *Report) (*TraceReport, error) {
 			r.miss(*absent)
 			continue
 		}
-		o.Progress(bench.Progress{Row: i + 1, Rows: len(setups), What: "trace: " + s.name, Round: 1, Rounds: 1, Who: "starting"})
+		o.Tell(bench.Progress{Row: i + 1, Rows: len(setups), What: "trace: " + s.name, Round: 1, Rounds: 1, Who: "starting"})
 		row, err := traceRow(ctx, o, s, all, t)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)

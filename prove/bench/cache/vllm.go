@@ -230,7 +230,7 @@ type foundRound struct {
 
 // progress tells of a round.
 func (b *vllmBench) progress(what, who string, tokens, round int) {
-	b.options.Progress(bench.Progress{
+	b.options.Tell(bench.Progress{
 		Row: slices.Index(vllmPrefixes, tokens) + 1, Rows: len(vllmPrefixes), What: fmt.Sprintf("vllm: %s prefixes of %d tokens", what, tokens), Round: round, Rounds: b.options.Rounds, Who: who,
 	})
 }
@@ -350,7 +350,7 @@ func (b *vllmBench) steps(ctx context.Context, servers ...string) error {
 		prompts := b.prompts(stepClients*stepAsks, stepPrompt)
 		for k := range servers {
 			name := servers[(k+round)%len(servers)] // nobody always comes after the same one
-			b.options.Progress(bench.Progress{Row: 1, Rows: 1, What: "vllm: time between tokens", Round: round, Rounds: b.options.Rounds, Who: name})
+			b.options.Tell(bench.Progress{Row: 1, Rows: 1, What: "vllm: time between tokens", Round: round, Rounds: b.options.Rounds, Who: name})
 			gaps := make([]time.Duration, len(prompts))
 			err := eachOf(len(prompts), stepClients, func(i int) error {
 				answer, err := serving.Ask(ctx, b.url(name), prompts[i], stepAnswer)

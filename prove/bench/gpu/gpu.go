@@ -30,9 +30,8 @@ type Options struct {
 	// Python needs torch and nixl; empty: nothing is measured beside.
 	Python string `default:"python3" placeholder:"PYTHON" help:"A Python with torch and nixl, to be measured beside; '' for none. Default ${default}."`
 	// ServeCommand starts the serving process.
-	ServeCommand []string             `kong:"-"`
-	Version      string               `kong:"-"`
-	Progress     func(bench.Progress) `kong:"-"`
+	ServeCommand  []string `kong:"-"`
+	bench.Setting `kong:"-"`
 
 	// near and far stand in for the GPUs of two processes, in tests, and torchDevice for
 	// torch's; the others make tests short.
@@ -147,7 +146,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	for i, c := range cases {
 		row := Row{Case: c}
 		if row.Figure, err = near.measure(ctx, far, c, o, func(round int) {
-			o.Progress(bench.Progress{Row: i + 1, Rows: len(cases), What: c.String(), Round: round, Rounds: o.Rounds, Who: "meridian"})
+			o.Tell(bench.Progress{Row: i + 1, Rows: len(cases), What: c.String(), Round: round, Rounds: o.Rounds, Who: "meridian"})
 		}); err != nil {
 			return nil, fmt.Errorf("%s: %w", c, err)
 		}

@@ -27,7 +27,7 @@ func TestRunOnAModel(t *testing.T) {
 	})
 	r, err := Run(t.Context(), Options{
 		Blocks: []bench.Size{{Text: "16KiB", Bytes: 16 << 10}}, Total: bench.Size{Text: "1MiB", Bytes: 1 << 20}, Rounds: 1,
-		Progress: func(bench.Progress) {}, near: near, far: far, Python: "/nowhere/python3",
+		near: near, far: far, Python: "/nowhere/python3",
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -75,7 +75,7 @@ func (r *Report) matmuls(ctx context.Context, p *bench.Process, near *side, far 
 	}
 	memcpy := func(ctx context.Context, gbps float64) (uint64, error) { return near.copying(ctx, o, gbps) }
 	row := func(beside string, gbps float64, l load) (Matmul, error) {
-		o.Progress(bench.Progress{Row: len(r.Matmuls) + 1, Rows: 8, What: "matmul beside " + beside, Rounds: 1, Who: "torch"})
+		o.Tell(bench.Progress{Row: len(r.Matmuls) + 1, Rows: 8, What: "matmul beside " + beside, Rounds: 1, Who: "torch"})
 		m, err := matmulBeside(ctx, p, l, gbps, cmp.Or(o.matmulPeriod, matmulPeriod))
 		m.Beside = beside
 		r.Matmuls = append(r.Matmuls, m)

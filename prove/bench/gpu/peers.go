@@ -91,7 +91,7 @@ func (p contender) measure(ctx context.Context, o Options) (rows []Row, err erro
 	cases := p.cases(o)
 	for i, c := range cases {
 		figure, err := pair.figure(ctx, c, o, func(round int) {
-			o.Progress(bench.Progress{Row: i + 1, Rows: len(cases), What: c.String(), Round: round, Rounds: o.Rounds, Who: p.name})
+			o.Tell(bench.Progress{Row: i + 1, Rows: len(cases), What: c.String(), Round: round, Rounds: o.Rounds, Who: p.name})
 		})
 		if err != nil {
 			return rows, err

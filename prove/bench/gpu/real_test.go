@@ -53,7 +53,7 @@ func TestRealContenders(t *testing.T) {
 	})
 	r, err := Run(t.Context(), Options{
 		Blocks: []bench.Size{{Text: "16KiB", Bytes: 16 << 10}}, Total: bench.Size{Text: "1MiB", Bytes: 1 << 20}, Rounds: 1,
-		Progress: func(bench.Progress) {}, near: near, far: far,
+		near: near, far: far,
 		Python: python, torchDevice: "cpu", matmulSize: 64, matmulPeriod: 100 * time.Millisecond,
 	})
 	if err != nil {

@@ -25,14 +25,14 @@ type ForcingOptions struct {
 	Thought int `default:"1800" placeholder:"N" help:"Tokens of a thought that nothing ends; default ${default}."`
 	Answer  int `default:"32" placeholder:"N" help:"Tokens of the answer behind it; default ${default}."`
 	// Settles, Strays and Caps have a row each.
-	Settles  []int   `default:"200,800" placeholder:"N" help:"Tokens after which the answer settles, for the signal converged; default ${default}."`
-	Strays   []int   `default:"1400" placeholder:"N" help:"Tokens after which a thought loses its way, for the signal overthinking, which a governor tells by the last 512 tokens, at three times the mean of all; default ${default}."`
-	Caps     []int   `name:"cap" default:"256" placeholder:"N" help:"The longest thought that a request allows, max_think_tokens; default ${default}."`
-	Requests int     `default:"4" placeholder:"N" help:"Requests of a row, at a time; default ${default}."`
-	Alpha    float64 `default:"0.2" placeholder:"X" help:"entropy.ema_alpha; default ${default}: with 0.05, the configuration's, a built-in model's context is too short for 80 looks."`
-	Interval int     `default:"8" placeholder:"N" help:"entropy.eat_probe_interval_tokens, twice the tokens of a paragraph; default ${default}."`
-	MinThink int     `default:"128" placeholder:"N" help:"scheduler.min_think_tokens; default ${default}."`
-	Setting  `kong:"-"`
+	Settles       []int   `default:"200,800" placeholder:"N" help:"Tokens after which the answer settles, for the signal converged; default ${default}."`
+	Strays        []int   `default:"1400" placeholder:"N" help:"Tokens after which a thought loses its way, for the signal overthinking, which a governor tells by the last 512 tokens, at three times the mean of all; default ${default}."`
+	Caps          []int   `name:"cap" default:"256" placeholder:"N" help:"The longest thought that a request allows, max_think_tokens; default ${default}."`
+	Requests      int     `default:"4" placeholder:"N" help:"Requests of a row, at a time; default ${default}."`
+	Alpha         float64 `default:"0.2" placeholder:"X" help:"entropy.ema_alpha; default ${default}: with 0.05, the configuration's, a built-in model's context is too short for 80 looks."`
+	Interval      int     `default:"8" placeholder:"N" help:"entropy.eat_probe_interval_tokens, twice the tokens of a paragraph; default ${default}."`
+	MinThink      int     `default:"128" placeholder:"N" help:"scheduler.min_think_tokens; default ${default}."`
+	bench.Setting `kong:"-"`
 }
 
 // forcingPrompt keeps prompts short, and maxForcing all of a request within the context
@@ -145,7 +145,7 @@ func RunForcing(ctx context.Context, o ForcingOptions) (report *ForcingReport, e
 	defer run.client.CloseIdleConnections()
 	report = &ForcingReport{Head: bench.NewHead(o.Version), options: o}
 	cases := o.cases()
-	o.tell(bench.Progress{What: "the answers of an engine alone"})
+	o.Tell(bench.Progress{What: "the answers of an engine alone"})
 	alone, url, err := run.start(ctx, "alone", &cases[len(cases)-1].trace, "--no-door")
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func RunForcing(ctx context.Context, o ForcingOptions) (report *ForcingReport, e
 		return nil, err
 	}
 	for i := range cases {
-		o.tell(bench.Progress{Row: i + 1, Rows: len(cases), What: cases[i].title(), Round: 1, Rounds: 1, Who: "with and without a governor"})
+		o.Tell(bench.Progress{Row: i + 1, Rows: len(cases), What: cases[i].title(), Round: 1, Rounds: 1, Who: "with and without a governor"})
 		row, err := run.row(ctx, &cases[i])
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrMeasure, cases[i].title(), err)

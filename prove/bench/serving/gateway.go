@@ -21,10 +21,8 @@ type GatewayOptions struct {
 	Seconds float64 `default:"1" placeholder:"S" help:"How long one side of one round lasts; default ${default}."`
 	Rounds  int     `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
 	// Command runs a gateway; flags are added to it.
-	Command []string `kong:"-"`
-	Version string   `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	Command       []string `kong:"-"`
+	bench.Setting `kong:"-"`
 }
 
 // maxClients is how many clients a row may have.
@@ -55,9 +53,6 @@ func RunGateway(ctx context.Context, o GatewayOptions) (report *GatewayReport, e
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
 	engine, err := openStubEngine()
 	if err != nil {
 		return nil, err
@@ -79,7 +74,7 @@ func RunGateway(ctx context.Context, o GatewayOptions) (report *GatewayReport, e
 		for k, clients := range o.Clients {
 			progress := func(round int, who string) {
 				what := fmt.Sprintf("%s, %d clients", answer.name, clients)
-				o.Progress(bench.Progress{Row: i*len(o.Clients) + k + 1, Rows: rows, What: what, Round: round, Rounds: o.Rounds, Who: who})
+				o.Tell(bench.Progress{Row: i*len(o.Clients) + k + 1, Rows: rows, What: what, Round: round, Rounds: o.Rounds, Who: who})
 			}
 			row, err := measureGateway(ctx, o, g, gatewayLoad{answer, clients, engine.address()}, progress)
 			if err != nil {

@@ -24,10 +24,10 @@ import (
 type MovesOptions struct {
 	Model string `enum:"tiny,small" default:"small" placeholder:"MODEL" help:"Which of the models that reference engines bring along: tiny or small; default ${default}."`
 	// Prompts have a row each; an answer goes elsewhere in its middle.
-	Prompts []int `name:"prompt" default:"256,1024" placeholder:"N" help:"Tokens of the prompt; default ${default}."`
-	Answer  int   `default:"64" placeholder:"N" help:"Tokens of the answer; default ${default}."`
-	Rounds  int   `default:"20" placeholder:"N" help:"Answers that each figure is of; default ${default}."`
-	Setting `kong:"-"`
+	Prompts       []int `name:"prompt" default:"256,1024" placeholder:"N" help:"Tokens of the prompt; default ${default}."`
+	Answer        int   `default:"64" placeholder:"N" help:"Tokens of the answer; default ${default}."`
+	Rounds        int   `default:"20" placeholder:"N" help:"Answers that each figure is of; default ${default}."`
+	bench.Setting `kong:"-"`
 }
 
 // maxMoveTokens keeps prompt and answer within the context of the built-in models.

@@ -15,15 +15,15 @@ import (
 type PoliciesOptions struct {
 	Model string `enum:"tiny,small" default:"small" placeholder:"MODEL" help:"Which of the models that reference engines bring along: tiny or small; default ${default}."`
 	// Policies are measured beside PolicyBaseline, which is always among them.
-	Policies   []string `name:"policy" placeholder:"NAME" help:"Policies to measure beside stock (default: all)."`
-	Requests   int      `default:"48" placeholder:"N" help:"Requests of a round; every other one thinks long; default ${default}."`
-	Thought    int      `default:"192" placeholder:"N" help:"Tokens of the longest thought; default ${default}."` // the shortest of those has half
-	Load       float64  `default:"1" placeholder:"X" help:"How fast requests come, as a share of what the cell of stock can do; default ${default}."`
-	Blocks     int      `default:"64" placeholder:"N" help:"Blocks of 16 tokens that each engine has; default ${default}."`
-	MaxRunning int      `default:"16" placeholder:"N" help:"Answers that each engine computes at a time; default ${default}."`
-	Rounds     int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	Seed       uint64   `default:"1" placeholder:"N" help:"What requests and their arrivals are drawn from; default ${default}."`
-	Setting    `kong:"-"`
+	Policies      []string `name:"policy" placeholder:"NAME" help:"Policies to measure beside stock (default: all)."`
+	Requests      int      `default:"48" placeholder:"N" help:"Requests of a round; every other one thinks long; default ${default}."`
+	Thought       int      `default:"192" placeholder:"N" help:"Tokens of the longest thought; default ${default}."` // the shortest of those has half
+	Load          float64  `default:"1" placeholder:"X" help:"How fast requests come, as a share of what the cell of stock can do; default ${default}."`
+	Blocks        int      `default:"64" placeholder:"N" help:"Blocks of 16 tokens that each engine has; default ${default}."`
+	MaxRunning    int      `default:"16" placeholder:"N" help:"Answers that each engine computes at a time; default ${default}."`
+	Rounds        int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Seed          uint64   `default:"1" placeholder:"N" help:"What requests and their arrivals are drawn from; default ${default}."`
+	bench.Setting `kong:"-"`
 }
 
 // PolicyBaseline is the policy that the others are measured beside.
@@ -97,14 +97,14 @@ func (r *policiesRun) open(ctx context.Context) error {
 	spec.Model, spec.Prefill, spec.Decode, spec.Workers = o.Model, cut, cut, cell.Workers{Prefill: 1, Decode: 2}
 	spec.Store, spec.Blocks, spec.MaxRunning = "64MiB", o.Blocks, o.MaxRunning
 	for _, policy := range o.Policies {
-		r.tell(bench.Progress{What: "a cell with the policy " + policy})
+		r.Tell(bench.Progress{What: "a cell with the policy " + policy})
 		c, err := r.trial.open(ctx, policy, spec, "MERIDIAN_SCHEDULER_POLICY="+policy)
 		if err != nil {
 			return err
 		}
 		r.byName[policy] = c
 	}
-	r.tell(bench.Progress{What: "the answers of an engine alone"})
+	r.Tell(bench.Progress{What: "the answers of an engine alone"})
 	spec.Blocks, spec.MaxRunning = 0, 0
 	plan, err := spec.Alone("alone")
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *policiesRun) rounds(ctx context.Context, report *PoliciesReport) ([]map
 	all := make([]map[string]policyRound, o.Rounds+1)
 	gap := time.Duration(0)
 	err := inTurn(o.Rounds, o.Policies, func(round int, policy string) error {
-		r.tell(bench.Progress{Row: 1, Rows: 1, What: fmt.Sprintf("%d requests", o.Requests), Round: round, Rounds: o.Rounds, Who: policy})
+		r.Tell(bench.Progress{Row: 1, Rows: 1, What: fmt.Sprintf("%d requests", o.Requests), Round: round, Rounds: o.Rounds, Who: policy})
 		if round == 1 && gap == 0 {
 			report.Capacity = bench.Rounded(all[0][PolicyBaseline].rate)
 			gap = time.Duration(meanTokens(r.load) / (o.Load * report.Capacity) * float64(time.Second))

@@ -19,9 +19,8 @@ type StepOptions struct {
 	// Requests are how many an engine runs, rows for each; Steps how many a round has.
 	Requests []int
 	Steps    int
-	// Program is Meridian; empty means this program. Python is an interpreter that finds
-	// the package meridian; empty: Python is not measured.
-	Program, Python string
+	// Python is an interpreter that finds the package meridian; empty: Python is not measured.
+	Python string
 }
 
 const (

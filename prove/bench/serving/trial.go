@@ -16,30 +16,16 @@ import (
 	"meridian/serve/openai"
 )
 
-// Setting is what every measurement is told beside what it measures.
-type Setting struct {
-	Program string // Meridian; empty means this program
-	Version string
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress)
-}
-
-func (s *Setting) tell(p bench.Progress) {
-	if s.Progress != nil {
-		s.Progress(p)
-	}
-}
-
 // trial is a folder, cells in it, and who asks them, for as long as something is measured.
 type trial struct {
-	Setting
+	bench.Setting
 	scratch string
 	client  *http.Client
 	cells   []*cell.Cell
 }
 
 // newTrial makes the folder. The caller closes the trial.
-func newTrial(s Setting, clients int) (*trial, error) {
+func newTrial(s bench.Setting, clients int) (*trial, error) {
 	scratch, err := os.MkdirTemp("", "mrd-bench-") // short enough for a socket's address
 	if err != nil {
 		return nil, err
@@ -61,7 +47,7 @@ func (t *trial) open(ctx context.Context, name string, spec cell.Spec, environme
 
 func (t *trial) tellStarts(e cell.Event) {
 	if e.State == cell.Starting && e.Detail == "" {
-		t.tell(bench.Progress{What: "starting " + e.Part})
+		t.Tell(bench.Progress{What: "starting " + e.Part})
 	}
 }
 
@@ -100,11 +86,11 @@ func addGateway(ctx context.Context, c *cell.Cell, scratch, name, admin string, 
 }
 
 // rows measures a row for each of several lengths.
-func rows[Row any](s *Setting, what string, lengths []int, rounds int, row func(length int, progress func(round int, who string)) (Row, error)) ([]Row, error) {
+func rows[Row any](s *bench.Setting, what string, lengths []int, rounds int, row func(length int, progress func(round int, who string)) (Row, error)) ([]Row, error) {
 	all := make([]Row, 0, len(lengths))
 	for i, length := range lengths {
 		next, err := row(length, func(round int, who string) {
-			s.tell(bench.Progress{Row: i + 1, Rows: len(lengths), What: fmt.Sprintf(what, length), Round: round, Rounds: rounds, Who: who})
+			s.Tell(bench.Progress{Row: i + 1, Rows: len(lengths), What: fmt.Sprintf(what, length), Round: round, Rounds: rounds, Who: who})
 		})
 		if err != nil {
 			return nil, err

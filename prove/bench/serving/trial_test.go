@@ -31,7 +31,7 @@ func TestSidesTakeTurns(t *testing.T) {
 
 func TestRowsTellWhereTheyAre(t *testing.T) {
 	var told []bench.Progress
-	s := &Setting{Progress: func(p bench.Progress) { told = append(told, p) }}
+	s := &bench.Setting{Progress: func(p bench.Progress) { told = append(told, p) }}
 	got, err := rows(s, "%d tokens", []int{16, 32}, 3, func(length int, progress func(int, string)) (int, error) {
 		progress(1, "it")
 		return 2 * length, nil
@@ -40,7 +40,7 @@ func TestRowsTellWhereTheyAre(t *testing.T) {
 	if err != nil || fmt.Sprint(got) != "[32 64]" || len(told) != 2 || told[1] != want {
 		t.Errorf("%v, %v, %+v", got, err, told)
 	}
-	(&Setting{}).tell(want) // to none
+	(&bench.Setting{}).Tell(want) // to none
 }
 
 func TestAwait(t *testing.T) {

@@ -26,9 +26,9 @@ type TurnsOptions struct {
 	Question int    `default:"256" placeholder:"N" help:"Tokens of a user's first question; default ${default}."`
 	Thought  int    `default:"64" placeholder:"N" help:"Tokens of the thought about it; default ${default}."`
 	// Answers have a row each.
-	Answers []int `name:"answer" default:"64,128" placeholder:"N" help:"Tokens of the answer; default ${default}."`
-	Rounds  int   `default:"5" placeholder:"N" help:"Chats that each figure is the median of; default ${default}."`
-	Setting `kong:"-"`
+	Answers       []int `name:"answer" default:"64,128" placeholder:"N" help:"Tokens of the answer; default ${default}."`
+	Rounds        int   `default:"5" placeholder:"N" help:"Chats that each figure is the median of; default ${default}."`
+	bench.Setting `kong:"-"`
 }
 
 // maxTurnTokens keeps both turns within the context of the built-in models: text that

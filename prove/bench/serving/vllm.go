@@ -23,12 +23,12 @@ type VLLMOptions struct {
 	// such a cache and random weights is made.
 	Shape string `name:"model" default:"tiny" placeholder:"MODEL" help:"Whose cache the model has, by name or as a shape in fp32, e.g. layers=4,kv_heads=8,head_dim=128,dtype=fp32; weights are random; default ${default}."`
 	// Tokens have a row each.
-	Tokens   []int    `default:"128,512,900" placeholder:"N" help:"How long prompts are; default ${default}."`
-	Requests int      `default:"8" placeholder:"N" help:"Prompts that each route answers in a round, one after the other; default ${default}."`
-	Rounds   int      `default:"5" placeholder:"N" help:"Rounds; default ${default}."`
-	Peers    []string `default:"auto" placeholder:"NAME" help:"Connectors of vLLM to measure beside: auto for all that work here, none, or some of ${vllm_peers}; default ${default}."`
-	PeersDir string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL; default ${default}."`
-	Setting  `kong:"-"`
+	Tokens        []int    `default:"128,512,900" placeholder:"N" help:"How long prompts are; default ${default}."`
+	Requests      int      `default:"8" placeholder:"N" help:"Prompts that each route answers in a round, one after the other; default ${default}."`
+	Rounds        int      `default:"5" placeholder:"N" help:"Rounds; default ${default}."`
+	Peers         []string `default:"auto" placeholder:"NAME" help:"Connectors of vLLM to measure beside: auto for all that work here, none, or some of ${vllm_peers}; default ${default}."`
+	PeersDir      string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL; default ${default}."`
+	bench.Setting `kong:"-"`
 	// scratch is where files are put: in memory, because the shared files of
 	// ExampleConnector are not to wait for a disk. Tests look into their own.
 	scratch string

@@ -128,7 +128,7 @@ func TestRunVLLM(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := VLLMOptions{
-		VLLM: &cell.VLLM{Python: self, Program: "vllm", Version: "0.0", First: first}, Setting: Setting{Program: self}, Shape: "tiny", Tokens: []int{64, 128}, Requests: 2, Rounds: 2,
+		VLLM: &cell.VLLM{Python: self, Program: "vllm", Version: "0.0", First: first}, Setting: bench.Setting{Program: self}, Shape: "tiny", Tokens: []int{64, 128}, Requests: 2, Rounds: 2,
 		Peers: []string{"auto"}, PeersDir: packages, scratch: t.TempDir(),
 	}
 	report, err := RunVLLM(t.Context(), o)

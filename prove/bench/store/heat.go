@@ -21,7 +21,7 @@ type heat struct {
 
 // measure measures every row of one place.
 func measure(ctx context.Context, o Options, where string, ours opener, report *Report) (err error) {
-	o.Progress(bench.Progress{What: "starting everybody: " + where})
+	o.Tell(bench.Progress{What: "starting everybody: " + where})
 	f, err := openField(ctx, o, where, ours, report)
 	if err != nil {
 		return err
@@ -43,7 +43,7 @@ func measure(ctx context.Context, o Options, where string, ours opener, report *
 func newHeat(f *field, o Options, at bench.Progress, row int, c Case) *heat {
 	progress := func(round int, who string) {
 		at.Round, at.Rounds, at.Who = round, o.Rounds, who
-		o.Progress(at)
+		o.Tell(at)
 	}
 	return &heat{field: f, row: row, c: c, rounds: o.Rounds, laps: make(map[string][]Lap), progress: progress}
 }

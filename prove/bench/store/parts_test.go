@@ -8,7 +8,7 @@ import (
 )
 
 func TestParts(t *testing.T) {
-	report, err := RunParts(t.Context(), PartsOptions{Options: bench.Options{Rounds: 2, Version: "test"}, Objects: 10_000, OwnCommand: smallRun(t).OwnCommand})
+	report, err := RunParts(t.Context(), PartsOptions{Options: bench.Options{Rounds: 2, Setting: bench.Setting{Version: "test"}}, Objects: 10_000, OwnCommand: smallRun(t).OwnCommand})
 	if err != nil {
 		t.Fatal(err)
 	}

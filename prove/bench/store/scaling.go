@@ -92,9 +92,6 @@ func runScaling(ctx context.Context, o ScalingOptions, planned plannedOpener) (*
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
 	r := &ScalingReport{Rows: []ScalingRow{}, head: *newReport(o.Options)}
 	meter := bench.StartMeter(nil)
 	for _, owners := range o.Owners {

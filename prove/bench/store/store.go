@@ -43,8 +43,7 @@ type Options struct {
 	// ServeCommand runs transfer.Serve, OwnCommand Own, with their standard
 	// input and output.
 	ServeCommand, OwnCommand []string
-	Version                  string
-	Progress                 func(bench.Progress)
+	bench.Setting
 }
 
 // Places are where clients can be: on the owner's host, with memory to share, or
@@ -144,9 +143,6 @@ func Run(ctx context.Context, o Options) (*Report, error) { return run(ctx, o, o
 func run(ctx context.Context, o Options, ours opener) (*Report, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
-	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
 	}
 	report := newReport(o)
 	meter := bench.StartMeter(nil)

@@ -47,7 +47,7 @@ func smallRun(t testing.TB) Options {
 	return Options{
 		Objects: []bench.Size{size(t, "4KiB"), size(t, "65536")}, Ops: []string{put, get}, Clients: []int{1, 3}, Where: Places(),
 		Total: size(t, "1MiB"), Rounds: 2, Peers: []string{"auto"}, PeersDir: t.TempDir(),
-		ServeCommand: []string{self, "bench", "__serve"}, OwnCommand: []string{self, "bench", "__own"}, Version: "test",
+		ServeCommand: []string{self, "bench", "__serve"}, OwnCommand: []string{self, "bench", "__own"}, Setting: bench.Setting{Version: "test"},
 	}
 }
 

@@ -30,11 +30,8 @@ type HandOffOptions struct {
 	// such things.
 	Dir string `kong:"-"`
 	// ServeCommand runs Serve with its standard input and output.
-	ServeCommand []string `kong:"-"`
-	// Version of the build, for the report.
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	ServeCommand  []string `kong:"-"`
+	bench.Setting `kong:"-"`
 }
 
 const (
@@ -92,9 +89,6 @@ func (o *HandOffOptions) fill() {
 	if o.Streams == 0 {
 		o.Streams = defaultStreams()
 	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
-	}
 }
 
 // each measures every errand, by its number, over every fabric, and tells how far it is;
@@ -104,7 +98,7 @@ func (o *HandOffOptions) each(errands []Errand, how string, measure func(fabric 
 		for k, e := range errands {
 			what := fmt.Sprintf("%s %v%s", name, e, how)
 			progress := func(round int, who string) {
-				o.Progress(bench.Progress{
+				o.Tell(bench.Progress{
 					Row: i*len(errands) + k + 1, Rows: len(errands) * len(o.Fabrics), What: what, Round: round, Rounds: o.Rounds, Who: who,
 				})
 			}

@@ -18,7 +18,7 @@ func smallHandOff(t testing.TB) HandOffOptions {
 	return HandOffOptions{
 		Fabrics: []string{"tcp"}, Models: []string{"tiny"}, Tokens: []Tokens{{Count: 100, Text: "100"}},
 		From: "tp=2,pp=1,block=16", To: "tp=1,pp=2,block=24,layout=LBNHC", Concurrent: []int{1}, Memory: size(t, "64MiB"), Rounds: 2,
-		Dir: t.TempDir(), ServeCommand: serveCommand(t), Version: "test",
+		Dir: t.TempDir(), ServeCommand: serveCommand(t), Setting: bench.Setting{Version: "test"},
 	}
 }
 

@@ -124,7 +124,7 @@ func (f *field) sprintAll(ctx context.Context, o Options, fabricName string, lan
 	what := fmt.Sprintf("%s %d-byte write with notification", fabricName, smallBytes)
 	for round := range o.Rounds + 1 {
 		for _, l := range slices.Clone(lanes) {
-			o.Progress(bench.Progress{Row: 1, Rows: 1, What: what, Round: round, Rounds: o.Rounds, Who: l.name()})
+			o.Tell(bench.Progress{Row: 1, Rows: 1, What: what, Round: round, Rounds: o.Rounds, Who: l.name()})
 			err := l.turn(ctx, round)
 			switch p, isPeer := l.sprinter.(contender); {
 			case err == nil:

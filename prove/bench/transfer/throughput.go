@@ -31,7 +31,7 @@ func measureThroughput(ctx context.Context, o Options, fabricName string, report
 		h := &heat{
 			field: f, c: c, rounds: o.Rounds, scores: make(map[contender][]float64), pinned: make(map[contender]bool),
 			progress: func(round int, who string) {
-				o.Progress(bench.Progress{Row: i + 1, Rows: len(cases), What: what, Round: round, Rounds: o.Rounds, Who: who})
+				o.Tell(bench.Progress{Row: i + 1, Rows: len(cases), What: what, Round: round, Rounds: o.Rounds, Who: who})
 			},
 		}
 		meter := bench.StartMeter(f.pids())

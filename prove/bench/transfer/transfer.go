@@ -57,11 +57,8 @@ type Options struct {
 	// CPUProfile is a directory for a profile of each side; empty for none.
 	CPUProfile string `kong:"-"`
 	// ServeCommand runs Serve with its standard input and output.
-	ServeCommand []string `kong:"-"`
-	// Version of the build, for the report.
-	Version string `kong:"-"`
-	// Progress is told what is being measured; it may be nil.
-	Progress func(bench.Progress) `kong:"-"`
+	ServeCommand  []string `kong:"-"`
+	bench.Setting `kong:"-"`
 }
 
 func (o *Options) validate() error {
@@ -164,9 +161,6 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	if o.Streams == 0 {
 		o.Streams = defaultStreams()
-	}
-	if o.Progress == nil {
-		o.Progress = func(bench.Progress) {}
 	}
 	stop, err := bench.StartProfile(o.CPUProfile, "posting")
 	if err != nil {

@@ -55,7 +55,7 @@ func smallRun(t testing.TB) Options {
 	return Options{
 		Fabrics: []string{"tcp"}, Ops: []string{"write"}, Blocks: []bench.Size{size(t, "4KiB")}, Total: size(t, "1MiB"),
 		Layouts: []Layout{Scattered}, Checksums: []string{"on"}, Rounds: 2, Peers: []string{"none"},
-		PeersDir: t.TempDir(), ServeCommand: serveCommand(t), Version: "test",
+		PeersDir: t.TempDir(), ServeCommand: serveCommand(t), Setting: bench.Setting{Version: "test"},
 	}
 }
 

@@ -28,8 +28,7 @@ type Options struct {
 	// MaxRunning and StepTokens are the engine's.
 	MaxRunning, StepTokens int
 	Seed                   uint64
-	Version                string // of this build, for the report
-	Progress               func(bench.Progress)
+	bench.Setting
 }
 
 func (o *Options) check() error {
@@ -125,9 +124,7 @@ func measure(ctx context.Context, o Options, e *engine.Engine, rec *recorder, bl
 }
 
 func (o *Options) tell(row int, what string) {
-	if o.Progress != nil {
-		o.Progress(bench.Progress{Row: row, Rows: len(o.Loads), What: what, Round: 1, Rounds: 1, Who: "the reference engine"})
-	}
+	o.Tell(bench.Progress{Row: row, Rows: len(o.Loads), What: what, Round: 1, Rounds: 1, Who: "the reference engine"})
 }
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
@@ -142,9 +139,7 @@ func profile(ctx context.Context, o Options, e *engine.Engine, rec *recorder) (r
 	share := seconds(o.Seconds / float64(len(clients)))
 	d := &driver{engine: e, start: time.Now()}
 	for i, n := range slices.Concat([]int{1}, clients) { // the first warms up
-		if o.Progress != nil {
-			o.Progress(bench.Progress{What: fmt.Sprintf("measuring steps with %d requests at a time", n)})
-		}
+		o.Tell(bench.Progress{What: fmt.Sprintf("measuring steps with %d requests at a time", n)})
 		rec.keep(i > 0)
 		if err := d.closed(ctx, n, share, o.Seed+uint64(i)<<16); err != nil {
 			return replay.Profile{}, err
