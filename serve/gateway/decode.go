@@ -180,7 +180,7 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 		}
 		path = openai.PathCompletions
 	} else {
-		d.ThoughtEnd = x.g.warmer.thoughtEnd(x.request, e)
+		d.ThoughtEnd = x.g.warmer.ThoughtEnd(x.request, e)
 		body = x.legs.Decode(d, about)
 	}
 	e.Running.Add(1)
@@ -272,7 +272,7 @@ func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) (*openai.R
 	now := time.Now()
 	x.watch.Take(now, lifecycle.Sample{Answered: true, Visible: true})
 	x.answer.note(&chunk)
-	x.said.add(&chunk, false)
+	x.said.Add(&chunk, false)
 	report := openai.ParseReport(chunk.Report)
 	if report != nil {
 		x.reported(report)
@@ -303,15 +303,7 @@ func (a *answer) note(c *openai.Chunk) {
 		a.finish = clip.Plain(a.finish, maxFinish)
 	}
 	if c.Usage != nil {
-		if json.Unmarshal(c.Usage, &a.usage) != nil {
-			a.usage.PromptDetails = nil // what cannot be read is not told
-		}
-		for _, count := range []*int{&a.usage.PromptTokens, &a.usage.CompletionTokens, &a.usage.TotalTokens} {
-			*count = min(max(*count, 0), openai.MaxUsage)
-		}
-		if d := a.usage.OutputDetails; d != nil {
-			d.ReasoningTokens = min(max(d.ReasoningTokens, 0), a.usage.CompletionTokens)
-		}
+		a.usage.Take(c.Usage)
 		a.told = a.told || c.Choices == 0
 	}
 }

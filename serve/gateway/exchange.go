@@ -17,6 +17,7 @@ import (
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
+	"meridian/serve/gateway/warm"
 	"meridian/serve/openai"
 )
 
@@ -46,8 +47,8 @@ type exchange struct {
 	straight bool            // the decode engine is asked because of that, and has not told what it found
 	kept     bool            // an engine has the prompt that keeps prefixes in the cell
 	answer   answer
-	said     *said // the answer, for the next turn; nil where that is not of interest
-	waited   bool  // for an engine to come
+	said     *warm.Said // the answer, for the next turn; nil where that is not of interest
+	waited   bool       // for an engine to come
 	// roomUntil is until when a stream that has begun waits for an engine that has room; zero
 	// while one has it.
 	roomUntil time.Time
@@ -59,10 +60,10 @@ func (x *exchange) run() {
 	defer func() {
 		x.dropPromised(otherLegFailed)
 		x.giveBack()
-		x.said.release()
+		x.said.Release()
 		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
-	x.said = x.g.warmer.gather(x.request)
+	x.said = x.g.warmer.Gather(x.request)
 	next := x.flow.Start()
 	for {
 		// Who has the whole answer may go: that is no abandoning.
@@ -88,7 +89,9 @@ func (x *exchange) run() {
 			return
 		case lifecycle.DoEnd:
 			x.end(ledger.Finished, "")
-			x.g.warmer.answered(x)
+			x.g.warmer.Answered(warm.Ended{
+				Request: x.request, Said: x.said, Finished: x.rec.Outcome == ledger.Finished, Finish: x.answer.finish, Thought: x.answer.thought,
+			})
 			return
 		}
 	}
@@ -227,7 +230,7 @@ func (x *exchange) nextTransfer() kv.ID {
 	if x.offers == 1 {
 		return x.id
 	}
-	return newTransfer()
+	return upstream.NewTransfer()
 }
 
 // otherLegFailed is why one of two legs that ran at the same time was given up.

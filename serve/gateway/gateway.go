@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -11,12 +10,12 @@ import (
 	"time"
 
 	"meridian/internal/budget"
-	"meridian/kv"
 	"meridian/member/directory"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
+	"meridian/serve/gateway/warm"
 )
 
 // Gateway is open. It owns its listeners, the watch of the directory and the
@@ -42,7 +41,7 @@ type Gateway struct {
 	givingBack chan struct{}
 	// askingToMove has a place for each request that an engine is being asked to let go.
 	askingToMove chan struct{}
-	warmer       *warmer // nil before it serves
+	warmer       *warm.Warmer // nil before it serves
 	// warmCalls has a place for each prompt that an operator has computed ahead.
 	warmCalls chan struct{}
 	opened    time.Time
@@ -107,10 +106,13 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.roster.Ask(ctx)
 	g.active.Go(func() { g.roster.Run(g.life) })
 	g.active.Go(g.rearrange)
-	g.warmer = newWarmer(g)
-	if g.warmer.ahead {
-		g.active.Go(g.warmer.run)
-	}
+	g.warmer = warm.New(g.life, warm.Options{
+		Ahead: g.options.WarmNextTurn, Roster: g.roster, Upstream: g.upstream, Timeout: g.options.PrefillTimeout, Logger: g.options.Logger,
+		Crowded: func() bool {
+			_, waiting, _ := g.admission.Counts()
+			return waiting > 0
+		},
+	})
 	if g.public, err = edge.Listen(ctx, edge.Address{Host: g.options.Listen, TLS: g.options.TLS, Connections: g.options.MaxConnections}, g.publicHandler(), g.life, g.options.Logger); err != nil {
 		return err
 	}
@@ -140,7 +142,7 @@ func (g *Gateway) Retire() { g.retiring.Store(true) }
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Store(true)
 	if g.warmer != nil {
-		g.warmer.stop() // who drains does nothing ahead
+		g.warmer.Stop() // who drains does nothing ahead
 	}
 	var errs []error
 	if g.public != nil {
@@ -157,17 +159,15 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.watch.Close()
 	}
 	g.active.Wait()
+	if g.warmer != nil {
+		g.warmer.Wait()
+	}
 	g.roster.Close()
 	g.upstream.HTTP.CloseIdleConnections()
 	if g.ownLedger && g.ledger != nil {
 		errs = append(errs, g.ledger.Close(context.WithoutCancel(ctx)))
 	}
 	return errors.Join(errs...)
-}
-
-func newTransfer() (t kv.ID) {
-	rand.Read(t[:])
-	return t
 }
 
 // IsReady tells whether requests can be served.

@@ -54,12 +54,12 @@ func (x *exchange) giveBack() {
 		defer func() { <-g.givingBack }()
 		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)
 		defer cancel()
-		c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: openai.PathCompletions, Body: body, Client: &openai.Body{}, ID: newTransfer().String(), Of: of, Silent: giveBackTimeout})
+		c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: openai.PathCompletions, Body: body, Client: &openai.Body{}, ID: upstream.NewTransfer().String(), Of: of, Silent: giveBackTimeout})
 		if trouble != nil {
 			g.options.Logger.Debug("a ticket was not given back; its lease ends", "request", of, "transfer", transfer, "engine", e.Name(), "error", trouble.Fault.Recorded())
 			return
 		}
 		defer c.Close()
-		_, _ = c.ReadAll(maxPrefillBytes) // so that the connection can be used again
+		_, _ = c.ReadAll(upstream.MaxPrefillBytes) // so that the connection can be used again
 	})
 }

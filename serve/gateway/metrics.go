@@ -9,6 +9,7 @@ import (
 	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/warm"
 )
 
 // Phases of a request's latency, in the order of Metrics.Phases.
@@ -171,7 +172,7 @@ type Metrics struct {
 	// to keep their prefix, by what their engine found of it.
 	Stored map[string]uint64
 	Cache  CacheMetrics
-	Warm   WarmMetrics
+	Warm   warm.Metrics
 	// DirectoryKnown is false while the directory is away.
 	DirectoryKnown bool
 	RecordsDropped uint64
@@ -244,7 +245,7 @@ func (g *Gateway) Metrics() Metrics {
 			m.Cache.add(c)
 		}
 	}
-	m.Warm = g.warmer.metrics()
+	m.Warm = g.warmer.Metrics()
 	m.Cache.Batches, m.Cache.Resets = g.roster.CacheEvents()
 	for i, name := range prefixes {
 		m.Placements[name] = c.placements[i].Load()

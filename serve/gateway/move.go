@@ -204,7 +204,7 @@ func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *upstream.D
 		return func() {}
 	}
 	if about.Kind == openai.KindMeridian { // others know nothing of it
-		d.Move = newTransfer()
+		d.Move = upstream.NewTransfer()
 	}
 	x.departure = &departure{engine: e, kind: about.Kind, transfer: d.Move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.Avoid), began: time.Now(), chosen: x.chosen}
 	x.departure.answered.Store(int64(x.answer.tokens))

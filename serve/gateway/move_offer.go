@@ -61,7 +61,7 @@ func (x *exchange) offer(key string) lifecycle.Step {
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
 	defer cancel()
-	run := &prefillRun{engine: e, transfer: newTransfer(), traced: x.trace.Leg(), path: openai.PathCompletions, began: time.Now()}
+	run := &prefillRun{engine: e, transfer: upstream.NewTransfer(), traced: x.trace.Leg(), path: openai.PathCompletions, began: time.Now()}
 	body := x.legs.Offer(upstream.DecodeLeg{Transfer: run.transfer, Traced: run.traced, Prompt: x.answer.prompt, Sofar: x.answer.sofar}, e.About.Load())
 	run.params, run.trouble = x.prefillLeg(ctx, run, body)
 	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.Name(), Transfer: run.transfer.String(), Span: upstream.SpanOf(run.traced)}

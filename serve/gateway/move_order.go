@@ -98,13 +98,13 @@ func (g *Gateway) askToMove(d *departure) bool {
 	if err != nil {
 		panic(err) // a text
 	}
-	c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: d.engine, Path: openai.PathMove, Body: body, Client: &openai.Body{}, ID: newTransfer().String(), Of: d.of, Silent: askToMoveTimeout})
+	c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: d.engine, Path: openai.PathMove, Body: body, Client: &openai.Body{}, ID: upstream.NewTransfer().String(), Of: d.of, Silent: askToMoveTimeout})
 	if trouble != nil {
 		g.options.Logger.Debug("a request could not be asked to leave its engine; it stays", "request", d.of, "engine", d.engine.Name(), "error", trouble.Fault.Recorded())
 		return false
 	}
 	defer c.Close()
-	_, _ = c.ReadAll(maxPrefillBytes) // so that the connection can be used again
+	_, _ = c.ReadAll(upstream.MaxPrefillBytes) // so that the connection can be used again
 	return true
 }
 

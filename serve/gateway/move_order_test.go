@@ -8,6 +8,7 @@ import (
 
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 )
 
 // engine is what the gateway has of a stub.
@@ -34,13 +35,13 @@ func TestSilentEngineKeepsNoneElsewhere(t *testing.T) {
 	var over atomic.Int64
 	for range 2 * maxAskingToMove {
 		active.Go(func() {
-			c.askToMove(&departure{engine: c.engine(silent), transfer: newTransfer(), of: "stays"})
+			c.askToMove(&departure{engine: c.engine(silent), transfer: upstream.NewTransfer(), of: "stays"})
 			over.Add(1)
 		})
 	}
 	c.until("it is asked", func() bool { return silent.mutely.Load() >= int64(cap(c.engine(silent).AskingToMove)) })
 	before := over.Load()
-	if !c.askToMove(&departure{engine: c.engine(well), transfer: newTransfer(), of: "leaves"}) {
+	if !c.askToMove(&departure{engine: c.engine(well), transfer: upstream.NewTransfer(), of: "leaves"}) {
 		t.Error("an engine that answers was not asked")
 	}
 	if n := over.Load() - before; n != 0 {

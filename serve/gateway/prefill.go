@@ -234,7 +234,7 @@ func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte)
 		return nil, trouble
 	}
 	defer c.Close()
-	data, trouble := c.ReadAll(maxPrefillBytes)
+	data, trouble := c.ReadAll(upstream.MaxPrefillBytes)
 	if trouble != nil {
 		x.g.roster.Hurry()
 		return nil, trouble
@@ -257,7 +257,3 @@ func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte)
 	}
 	return params, nil
 }
-
-// maxPrefillBytes bounds a prefill engine's answer: one token and what it
-// offers.
-const maxPrefillBytes = 4 << 20

@@ -41,7 +41,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 		unknownEndpoint(g.options.ProxyPaths)(w, r)
 		return
 	}
-	id := newTransfer().String()
+	id := upstream.NewTransfer().String()
 	w.Header().Set(upstream.HeaderRequest, id)
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(upstream.ClientID(r), id))
 	p := &passed{g: g, r: r, out: edge.NewWriter(w, r, g.options.ClientTimeout), body: g.admission.Body()}

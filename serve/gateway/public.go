@@ -135,7 +135,7 @@ func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 // generate serves a request for tokens.
 func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
-	id := newTransfer()
+	id := upstream.NewTransfer()
 	record := &ledger.Record{ID: id.String(), Began: began, Endpoint: r.URL.Path}
 	w.Header().Set(upstream.HeaderRequest, record.ID)
 	record.ClientID = upstream.ClientID(r)

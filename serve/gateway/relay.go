@@ -179,7 +179,7 @@ func (r *relay) take(data []byte) *lifecycle.Trouble {
 		}
 		if !r.onlyOurs() {
 			r.ready = openai.AppendEvent(r.ready, r.shown())
-			x.said.add(c, r.greedy)
+			x.said.Add(c, r.greedy)
 			x.answer.ends += c.Ends
 		}
 		r.settle()

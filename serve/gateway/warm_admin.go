@@ -10,8 +10,12 @@ import (
 	"meridian/internal/budget"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/warm"
 	"meridian/serve/openai"
 )
+
+// ComputedPrompt is what an engine says of a prompt that it has computed.
+type ComputedPrompt = warm.ComputedPrompt
 
 // PathWarm is where operators have prompts computed ahead, on the admin listener: a
 // POST of a request as clients send it, of which only the prompt is computed. The
@@ -55,7 +59,7 @@ func (g *Gateway) warmPrompt(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), g.options.PrefillTimeout)
 	defer cancel()
 	defer g.roster.Computes(e, c)()
-	computed, trouble := g.computePrompt(ctx, e, promptLeg{path: c.Endpoint, body: c.Body.With(promptOnly(c.IsChat())...)})
+	computed, trouble := g.warmer.ComputePrompt(ctx, e, warm.PromptLeg{Path: c.Endpoint, Body: c.Body.With(warm.PromptOnly(c.IsChat())...)})
 	out.Renew() // it may have taken longer than an answer usually may
 	if trouble != nil && trouble.Withdrawn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		trouble.Fault = openai.Unavailable("engine %s did not compute it within %v (gateway.prefill_timeout_ms)", e.Name(), g.options.PrefillTimeout)

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"meridian/serve/gateway/warm"
 	"meridian/serve/openai"
 )
 
-func (c *testCell) warm(query, body string) (reply, ComputedPrompt) {
+func (c *testCell) warm(query, body string) (reply, warm.ComputedPrompt) {
 	c.t.Helper()
 	request, err := http.NewRequestWithContext(c.t.Context(), http.MethodPost, "http://"+c.AdminAddr()+PathWarm+query, strings.NewReader(body))
 	if err != nil {
@@ -21,7 +22,7 @@ func (c *testCell) warm(query, body string) (reply, ComputedPrompt) {
 	}
 	request.Header.Set("Content-Type", "application/json")
 	r := c.do(request)
-	var computed ComputedPrompt
+	var computed warm.ComputedPrompt
 	if r.status == http.StatusOK {
 		if err := json.Unmarshal(r.body, &computed); err != nil {
 			c.t.Errorf("%s: %v", r.body, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/warm"
 	"meridian/serve/openai"
 )
 
@@ -158,12 +159,11 @@ func TestTemplatesAreLearnedWithoutComputingAhead(t *testing.T) {
 				c.settled()
 			}
 			learned := func() int {
-				c.warmer.mu.Lock()
-				defer c.warmer.mu.Unlock()
-				if c.warmer.learning {
+				known, learning := c.warmer.Known()
+				if learning {
 					return -1
 				}
-				return len(c.warmer.templates)
+				return known
 			}
 			ask("of nothing", "")
 			if s.tokenized.Load() != 0 || learned() != 0 {
@@ -206,9 +206,8 @@ func TestTemplatesAreLearnedFromEnginesOfTheirModel(t *testing.T) {
 	}
 	c.post(openai.PathChat, chat("how are you", thoughtful))
 	c.until("the template is known", func() bool {
-		c.warmer.mu.Lock()
-		defer c.warmer.mu.Unlock()
-		return len(c.warmer.templates) == 1
+		known, _ := c.warmer.Known()
+		return known == 1
 	})
 	if asked := c.decode[0].tokenized.Load(); asked != 0 {
 		t.Errorf("an engine of another model is asked %d times", asked)
@@ -222,15 +221,15 @@ func TestTemplateOfAnEngineThatIsIllIsLearnedLater(t *testing.T) {
 			c := newCell(t, 0, 1, warming)
 			e, s := c.roster.All()[0], c.decode[0]
 			e.Unit.Store(64)
-			h := &history{template: template{model: "m", beside: true}, foreseen: true}
+			of := warm.Template{Model: "m", Beside: true}
 			s.set(habits{thoughts: thoughts})
-			c.warmer.learn(t.Context(), e, h)
-			if known := len(c.warmer.templates); known != 0 || s.tokenized.Load() == 0 {
+			c.warmer.Learn(t.Context(), e, of)
+			if known, _ := c.warmer.Known(); known != 0 || s.tokenized.Load() == 0 {
 				t.Errorf("%d templates are known of an engine that did not answer %d questions", known, s.tokenized.Load())
 			}
 			s.set(habits{})
-			c.warmer.learn(t.Context(), e, h)
-			if end := c.warmer.templates[h.template]; !slices.Equal(end, []uint32{2}) {
+			c.warmer.Learn(t.Context(), e, of)
+			if end, _ := c.warmer.Learned(of); !slices.Equal(end, []uint32{2}) {
 				t.Errorf("once it answers, %v is learned", end)
 			}
 		})
@@ -248,13 +247,13 @@ func TestThoughtsBesideAndWithinAreTwo(t *testing.T) {
 				e.Unit.Store(64)
 				c.decode[0].set(habits{thoughts: kept})
 				for _, beside := range []bool{first, !first} {
-					c.warmer.learn(t.Context(), e, &history{template: template{model: "m", beside: beside}, foreseen: true})
+					c.warmer.Learn(t.Context(), e, warm.Template{Model: "m", Beside: beside})
 				}
 				request, fault := request.Parse(openai.PathChat, []byte(chat("hi", "")))
 				if fault != nil {
 					t.Fatal(fault)
 				}
-				if end := c.warmer.thoughtEnd(request, e); (end == nil) != (kept != "") {
+				if end := c.warmer.ThoughtEnd(request, e); (end == nil) != (kept != "") {
 					t.Errorf("it is told %v", end)
 				}
 			})
@@ -268,17 +267,17 @@ func TestTemplatesAreBounded(t *testing.T) {
 	c := newCell(t, 0, 1, warming)
 	c.roster.All()[0].Unit.Store(64)
 	e := c.roster.All()[0]
-	for n := range 3 * maxTemplates {
-		c.warmer.learn(t.Context(), e, &history{template: template{model: "m", options: fmt.Sprintf(`{"n":%d}`, n), beside: true}, foreseen: true})
-		if known := len(c.warmer.templates); known != min(n+1, maxTemplates) {
+	for n := range 3 * warm.MaxTemplates {
+		c.warmer.Learn(t.Context(), e, warm.Template{Model: "m", Options: fmt.Sprintf(`{"n":%d}`, n), Beside: true})
+		if known, _ := c.warmer.Known(); known != min(n+1, warm.MaxTemplates) {
 			t.Fatalf("%d templates are known", known)
 		}
 	}
-	long, fault := request.Parse(openai.PathChat, []byte(chat("hi", `,"chat_template_kwargs":{"a":"`+strings.Repeat("x", maxTemplateOptions)+`"}`)))
+	long, fault := request.Parse(openai.PathChat, []byte(chat("hi", `,"chat_template_kwargs":{"a":"`+strings.Repeat("x", warm.MaxTemplateOptions)+`"}`)))
 	if fault != nil {
 		t.Fatal(fault)
 	}
-	if _, ok := templateOf(long); ok {
+	if _, ok := warm.TemplateOf(long); ok {
 		t.Error("options without end are remembered")
 	}
 }

@@ -22,3 +22,16 @@ func WithDetail(usage json.RawMessage, name string, value []byte) []byte {
 
 // MaxUsage is how many tokens are believed of what an engine tells.
 const MaxUsage = 1 << 30
+
+// Take reads what an engine counts, within bounds; what cannot be read is not told.
+func (u *Usage) Take(data json.RawMessage) {
+	if json.Unmarshal(data, u) != nil {
+		u.PromptDetails = nil
+	}
+	for _, count := range []*int{&u.PromptTokens, &u.CompletionTokens, &u.TotalTokens} {
+		*count = min(max(*count, 0), MaxUsage)
+	}
+	if d := u.OutputDetails; d != nil {
+		d.ReasoningTokens = min(max(d.ReasoningTokens, 0), u.CompletionTokens)
+	}
+}

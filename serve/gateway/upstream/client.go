@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"meridian/internal/budget"
+	"meridian/kv"
 	"meridian/member/trust"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
@@ -303,3 +305,13 @@ func ClientID(r *http.Request) string {
 }
 
 func isUnprintable(c rune) bool { return c <= ' ' || c >= 0x7f }
+
+// NewTransfer is an id for a hand-off, or for what engines are asked besides requests.
+func NewTransfer() (t kv.ID) {
+	rand.Read(t[:])
+	return t
+}
+
+// MaxPrefillBytes bounds a prefill engine's answer: one token and what it
+// offers.
+const MaxPrefillBytes = 4 << 20

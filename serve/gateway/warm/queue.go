@@ -1,4 +1,4 @@
-package gateway
+package warm
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"meridian/serve/gateway/roster"
 )
 
-// warmQueue decides which history an idle engine computes, and which is dropped. It
+// queue decides which history an idle engine computes, and which is dropped. It
 // has no clock and does no I/O.
-type warmQueue struct {
+type queue struct {
 	waiting []waitingHistory // the oldest first
 }
 
@@ -28,7 +28,7 @@ const (
 )
 
 // push appends a history, and returns the one that must leave for it: the oldest.
-func (q *warmQueue) push(h *history, now time.Time) (left *history) {
+func (q *queue) push(h *history, now time.Time) (left *history) {
 	if len(q.waiting) == maxHistories {
 		left = q.waiting[0].history
 		q.waiting = slices.Delete(q.waiting, 0, 1)
@@ -38,7 +38,7 @@ func (q *warmQueue) push(h *history, now time.Time) (left *history) {
 }
 
 // late takes those out that have waited for too long.
-func (q *warmQueue) late(now time.Time) (left []*history) {
+func (q *queue) late(now time.Time) (left []*history) {
 	for len(q.waiting) > 0 && now.Sub(q.waiting[0].since) > historyPatience {
 		left = append(left, q.waiting[0].history)
 		q.waiting = slices.Delete(q.waiting, 0, 1)
@@ -55,7 +55,7 @@ type idleEngine struct {
 // next takes out the oldest history that one of the engines can compute, and says
 // which: one that computes prompts for others rather than one whose users wait for
 // tokens, and of these who holds most of it. Both are nil where there is none.
-func (q *warmQueue) next(idle []idleEngine) (*history, *roster.Engine) {
+func (q *queue) next(idle []idleEngine) (*history, *roster.Engine) {
 	for i, h := range q.waiting {
 		var best *idleEngine
 		better := func(e *idleEngine) bool {

@@ -1,4 +1,4 @@
-package gateway
+package warm
 
 import (
 	"bytes"
@@ -33,12 +33,12 @@ type history struct {
 	prefix placement.Prefix
 	weight int64 // what it holds of the warmer's memory
 	// template is what it is written with, if that is foreseen.
-	template template
+	template Template
 	foreseen bool
 }
 
-// said gathers an answer as the client gets it.
-type said struct {
+// Said gathers an answer as the client gets it.
+type Said struct {
 	text    budget.Held // what a JSON string of it has between its quotes
 	thought bool
 	// unfit: its messages cannot be written as the next turn will have them, or it is
@@ -49,9 +49,9 @@ type said struct {
 // maxSaidBytes is how long an answer may be that is put into a history.
 const maxSaidBytes = 1 << 20
 
-// add takes in a chunk, or a whole answer; rewritten means that the client gets
+// Add takes in a chunk, or a whole answer; rewritten means that the client gets
 // another one in its place.
-func (s *said) add(c *openai.Chunk, rewritten bool) {
+func (s *Said) Add(c *openai.Chunk, rewritten bool) {
 	if s == nil {
 		return
 	}
@@ -75,7 +75,8 @@ func (s *said) add(c *openai.Chunk, rewritten bool) {
 	s.text.Data = append(s.text.Data, piece...)
 }
 
-func (s *said) release() {
+// Release gives back what was gathered.
+func (s *Said) Release() {
 	if s != nil {
 		s.text.Release()
 	}
@@ -87,7 +88,7 @@ var thinkEnd = []byte("</think>")
 
 // thoughtful: the answer had a thought, which its template is likely to strip. What
 // came without one is kept by its engine as the next turn will have it.
-func (s *said) thoughtful() bool { return s.thought || bytes.Contains(s.text.Data, thinkEnd) }
+func (s *Said) thoughtful() bool { return s.thought || bytes.Contains(s.text.Data, thinkEnd) }
 
 // historyOf is the history of a request and its answer, not yet written. It keeps of the
 // request what write needs, and weighs as much memory as it keeps from being freed.
@@ -95,7 +96,7 @@ func historyOf(c *request.Request, answer []byte) *history {
 	kept := &request.Request{Endpoint: c.Endpoint, Body: c.Body, Model: c.Model, Salt: c.Salt}
 	weight := int64(cap(c.Body.With())+cap(answer)) + 1<<10
 	h := &history{model: c.Model, request: kept, answer: answer, prefix: c.Prefix, weight: weight}
-	h.template, h.foreseen = templateOf(c)
+	h.template, h.foreseen = TemplateOf(c)
 	return h
 }
 
@@ -127,14 +128,14 @@ func (h *history) write() bool {
 	}
 	h.prefix, _ = placement.OfText(c.Scope(), view.Conversation())
 	list = append(list, `,{"role":"user","content":""}]`...)
-	h.body = c.Body.With(append(promptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
+	h.body = c.Body.With(append(PromptOnly(true), openai.Edit{Name: "messages", Value: list}, openai.Edit{Name: "add_generation_prompt", Value: []byte("false")})...)
 	return true
 }
 
-// promptOnly are the edits that leave of a request what its prompt is made of: one
+// PromptOnly are the edits that leave of a request what its prompt is made of: one
 // token is generated, and nothing is told of it. What could end or forbid that token,
 // or have more of it, goes.
-func promptOnly(chat bool) []openai.Edit {
+func PromptOnly(chat bool) []openai.Edit {
 	edits := []openai.Edit{
 		{Name: "max_tokens", Value: json.RawMessage("1")},
 		{Name: "stream", Value: []byte("false")},

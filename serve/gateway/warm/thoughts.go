@@ -1,4 +1,4 @@
-package gateway
+package warm
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
@@ -23,26 +22,26 @@ import (
 // that the template strips thoughts. Until then it keeps all, as engines do that know nothing
 // of this.
 
-// template is what decides what is made of messages. Thoughts beside a text and in it are two:
+// Template is what decides what is made of messages. Thoughts beside a text and in it are two:
 // one may be stripped and the other not.
-type template struct {
-	model, options string
-	beside         bool // how thoughts come
+type Template struct {
+	Model, Options string
+	Beside         bool // how thoughts come
 }
 
-// templateOf is that of a request. Whose is its own, or has much to say, is not told of.
-func templateOf(c *request.Request) (t template, ok bool) {
+// TemplateOf is that of a request. Whose is its own, or has much to say, is not told of.
+func TemplateOf(c *request.Request) (t Template, ok bool) {
 	options := bytes.TrimSpace(c.Body.Get("chat_template_kwargs"))
-	if len(options) > maxTemplateOptions || c.Body.Get("chat_template") != nil {
+	if len(options) > MaxTemplateOptions || c.Body.Get("chat_template") != nil {
 		return t, false
 	}
-	return template{model: c.Model, options: string(options)}, true
+	return Template{Model: c.Model, Options: string(options)}, true
 }
 
 const (
-	maxTemplateOptions = 1 << 10
-	// maxTemplates is how many are remembered.
-	maxTemplates = 256
+	MaxTemplateOptions = 1 << 10
+	// MaxTemplates is how many are remembered.
+	MaxTemplates = 256
 	// maxThoughtEnd is how many tokens the end of a thought may have.
 	maxThoughtEnd = 16
 	// tokenizeTimeout bounds a question, maxTokenized its answer.
@@ -50,14 +49,14 @@ const (
 	maxTokenized    = 64 << 10
 )
 
-// thoughtEnd is the tokens after which an engine is to keep nothing of an answer to this
+// ThoughtEnd is the tokens after which an engine is to keep nothing of an answer to this
 // request; nil: it keeps all of it. Where tools may be called it does: between a call and its
 // result templates keep thoughts that they strip later.
-func (w *warmer) thoughtEnd(c *request.Request, e *roster.Engine) []uint32 {
+func (w *Warmer) ThoughtEnd(c *request.Request, e *roster.Engine) []uint32 {
 	if !e.Shares() || !e.MayWarm() || !c.MayWarm() || c.Body.Get("tools") != nil {
 		return nil
 	}
-	t, ok := templateOf(c)
+	t, ok := TemplateOf(c)
 	if !ok {
 		return nil
 	}
@@ -65,7 +64,7 @@ func (w *warmer) thoughtEnd(c *request.Request, e *roster.Engine) []uint32 {
 	defer w.mu.Unlock()
 	// How the answer's thought will come is not known yet: what keeps either keeps all.
 	var end []uint32
-	for _, t.beside = range []bool{false, true} {
+	for _, t.Beside = range []bool{false, true} {
 		if one, known := w.templates[t]; known {
 			if one == nil {
 				return nil
@@ -78,64 +77,81 @@ func (w *warmer) thoughtEnd(c *request.Request, e *roster.Engine) []uint32 {
 
 // learnFrom finds out what the template of a request does whose answer had a thought, if that is
 // not known: one at a time is asked about, and nothing waits for it.
-func (w *warmer) learnFrom(x *exchange) {
-	if x.rec.Outcome != ledger.Finished || x.answer.thought == 0 || !x.request.MayWarm() {
+func (w *Warmer) learnFrom(a Ended) {
+	if !a.Finished || a.Thought == 0 || !a.Request.MayWarm() {
 		return
 	}
-	h := &history{}
-	if h.template, h.foreseen = templateOf(x.request); !h.foreseen {
+	t, foreseen := TemplateOf(a.Request)
+	if !foreseen {
 		return
 	}
-	h.template.beside = true // else it would not have been told from the answer
-	engines := w.g.roster.All()
+	t.Beside = true // else it would not have been told from the answer
+	engines := w.options.Roster.All()
 	at := slices.IndexFunc(engines, func(e *roster.Engine) bool {
-		return e.About.Load().Serves(x.request.Model) && e.Shares() && e.MayWarm() && e.IsIdle()
+		return e.About.Load().Serves(a.Request.Model) && e.Shares() && e.MayWarm() && e.IsIdle()
 	})
 	if at < 0 {
 		return
 	}
 	w.mu.Lock()
-	_, known := w.templates[h.template]
+	_, known := w.templates[t]
 	skip := known || w.learning || w.ctx.Err() != nil
 	w.learning = w.learning || !skip
 	w.mu.Unlock()
 	if skip {
 		return
 	}
-	w.g.active.Go(func() {
-		w.learn(w.ctx, engines[at], h)
+	w.active.Go(func() {
+		w.Learn(w.ctx, engines[at], t)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.learning = false
 	})
 }
 
-// learn finds out whether the template of a history strips thoughts, if that is not known.
+// Learn finds out whether a template strips thoughts, if that is not known.
 // One that an engine says nothing of counts as one that keeps them. Where the engine was lost,
 // or was too busy to say, the next history asks again.
-func (w *warmer) learn(ctx context.Context, e *roster.Engine, h *history) {
-	if !h.foreseen || !e.Shares() {
+func (w *Warmer) Learn(ctx context.Context, e *roster.Engine, t Template) {
+	if !e.Shares() {
 		return
 	}
 	w.mu.Lock()
-	_, known := w.templates[h.template]
+	_, known := w.templates[t]
 	w.mu.Unlock()
 	if known {
 		return
 	}
-	end, known := w.g.strippedThought(ctx, e, h)
+	end, known := w.strippedThought(ctx, e, t)
 	if !known || ctx.Err() != nil { // nobody said, or it was given up
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.templates) >= maxTemplates {
+	if len(w.templates) >= MaxTemplates {
 		for one := range w.templates { // any: the others stay known
 			delete(w.templates, one)
 			break
 		}
 	}
-	w.templates[h.template] = end
+	w.templates[t] = end
+}
+
+// Learned is how a template's thoughts end where it strips them; known is false where that is not
+// known yet.
+func (w *Warmer) Learned(t Template) (end []uint32, known bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end, known = w.templates[t]
+	return end, known
+}
+
+// Known is of how many templates it is known what they do; learning: of one more an engine is
+// being asked.
+func (w *Warmer) Known() (templates int, learning bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.templates), w.learning
 }
 
 // A chat with a thought in it, as clients send back what they got: beside the text, or in it.
@@ -149,12 +165,12 @@ const (
 
 // strippedThought is the tokens that end a thought, where the template strips it; else nil.
 // Known is false where the engine did not answer.
-func (g *Gateway) strippedThought(ctx context.Context, e *roster.Engine, h *history) (end []uint32, known bool) {
+func (w *Warmer) strippedThought(ctx context.Context, e *roster.Engine, t Template) (end []uint32, known bool) {
 	thoughtful := withinTurn
-	if h.template.beside {
+	if t.Beside {
 		thoughtful = besideTurn
 	}
-	model, err := json.Marshal(h.template.model)
+	model, err := json.Marshal(t.Model)
 	if err != nil {
 		return nil, true
 	}
@@ -162,11 +178,11 @@ func (g *Gateway) strippedThought(ctx context.Context, e *roster.Engine, h *hist
 		body := map[string]json.RawMessage{"model": model, name: json.RawMessage(value)}
 		if name == "messages" {
 			body["add_generation_prompt"] = json.RawMessage("false")
-			body["chat_template_kwargs"] = json.RawMessage(cmp.Or(h.template.options, "{}"))
+			body["chat_template_kwargs"] = json.RawMessage(cmp.Or(t.Options, "{}"))
 		} else {
 			body["add_special_tokens"] = json.RawMessage("false")
 		}
-		return g.tokenize(ctx, e, body)
+		return w.tokenize(ctx, e, body)
 	}
 	plain, known := ask("messages", "["+beforeTurn+","+plainTurn+","+followsTurn+"]")
 	if len(plain) == 0 {
@@ -185,14 +201,14 @@ func (g *Gateway) strippedThought(ctx context.Context, e *roster.Engine, h *hist
 
 // tokenize asks an engine for the tokens of a prompt or of a chat; none where it does not tell
 // them. Answered is false where it may tell them another time.
-func (g *Gateway) tokenize(ctx context.Context, e *roster.Engine, members map[string]json.RawMessage) (tokens []uint32, answered bool) {
+func (w *Warmer) tokenize(ctx context.Context, e *roster.Engine, members map[string]json.RawMessage) (tokens []uint32, answered bool) {
 	body, err := json.Marshal(members)
 	if err != nil {
 		return nil, true // no other time either
 	}
 	ctx, done := context.WithTimeout(ctx, tokenizeTimeout)
 	defer done()
-	c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: "/tokenize", Body: body, Client: &openai.Body{}, ID: newTransfer().String(), Silent: 2 * tokenizeTimeout})
+	c, trouble := w.options.Upstream.Send(ctx, upstream.Leg{Engine: e, Path: "/tokenize", Body: body, Client: &openai.Body{}, ID: upstream.NewTransfer().String(), Silent: 2 * tokenizeTimeout})
 	if trouble != nil {
 		return nil, trouble.Kind == lifecycle.Refused
 	}

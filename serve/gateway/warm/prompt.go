@@ -1,4 +1,4 @@
-package gateway
+package warm
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 	"meridian/serve/openai"
 )
 
-// promptLeg is a request of which only the prompt is of interest. Its body asks for one
+// PromptLeg is a request of which only the prompt is of interest. Its body asks for one
 // token.
-type promptLeg struct {
-	path string
-	body []byte
+type PromptLeg struct {
+	Path string
+	Body []byte
 }
 
 // ComputedPrompt is what an engine says of a prompt that it has computed.
@@ -31,35 +31,35 @@ type ComputedPrompt struct {
 	Ms           float64 `json:"ms"`
 }
 
-// computePrompt has an engine compute a prompt, and throws its token away. To vLLM it is
+// ComputePrompt has an engine compute a prompt, and throws its token away. To vLLM it is
 // of the lowest priority; a server whose scheduler does not go by priorities refuses that
-// and says so, gets it without, and is not asked again. ctx ends before PrefillTimeout is
+// and says so, gets it without, and is not asked again. ctx ends before Timeout is
 // over: an engine that has no time for what is of the lowest priority has not failed.
-func (g *Gateway) computePrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *lifecycle.Trouble) {
-	view, isObject := openai.ViewBody(l.body)
+func (w *Warmer) ComputePrompt(ctx context.Context, e *roster.Engine, l PromptLeg) (ComputedPrompt, *lifecycle.Trouble) {
+	view, isObject := openai.ViewBody(l.Body)
 	if !isObject || e.About.Load().Kind != openai.KindVLLM || e.Unprioritized.Load() {
-		return g.sendPrompt(ctx, e, l)
+		return w.sendPrompt(ctx, e, l)
 	}
-	low := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority", Value: []byte(lowestPriority)})}
-	computed, trouble := g.sendPrompt(ctx, e, low)
+	low := PromptLeg{Path: l.Path, Body: view.With(openai.Edit{Name: "priority", Value: []byte(lowestPriority)})}
+	computed, trouble := w.sendPrompt(ctx, e, low)
 	if trouble == nil || trouble.Kind != lifecycle.Refused || !trouble.Priority {
 		return computed, trouble
 	}
-	plain := promptLeg{path: l.path, body: view.With(openai.Edit{Name: "priority"})}
-	if computed, trouble = g.sendPrompt(ctx, e, plain); trouble == nil {
+	plain := PromptLeg{Path: l.Path, Body: view.With(openai.Edit{Name: "priority"})}
+	if computed, trouble = w.sendPrompt(ctx, e, plain); trouble == nil {
 		e.Unprioritized.Store(true)
 	}
 	return computed, trouble
 }
 
-func (g *Gateway) sendPrompt(ctx context.Context, e *roster.Engine, l promptLeg) (ComputedPrompt, *lifecycle.Trouble) {
+func (w *Warmer) sendPrompt(ctx context.Context, e *roster.Engine, l PromptLeg) (ComputedPrompt, *lifecycle.Trouble) {
 	began := time.Now()
-	c, trouble := g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: l.path, Body: l.body, Client: &openai.Body{}, ID: newTransfer().String(), Silent: g.options.PrefillTimeout + time.Second})
+	c, trouble := w.options.Upstream.Send(ctx, upstream.Leg{Engine: e, Path: l.Path, Body: l.Body, Client: &openai.Body{}, ID: upstream.NewTransfer().String(), Silent: w.options.Timeout + time.Second})
 	if trouble != nil {
 		return ComputedPrompt{}, trouble
 	}
 	defer c.Close()
-	data, trouble := c.ReadAll(maxPrefillBytes)
+	data, trouble := c.ReadAll(upstream.MaxPrefillBytes)
 	if trouble != nil {
 		return ComputedPrompt{}, trouble
 	}
@@ -67,13 +67,15 @@ func (g *Gateway) sendPrompt(ctx context.Context, e *roster.Engine, l promptLeg)
 	if !json.Valid(data) || !chunk.Parse(data) {
 		return ComputedPrompt{}, upstream.NotJSON(e)
 	}
-	var a answer
-	a.note(&chunk)
-	p := ComputedPrompt{Engine: e.Name(), PromptTokens: a.usage.PromptTokens, Ms: lifecycle.Milliseconds(time.Since(began))}
+	var usage openai.Usage
+	if chunk.Usage != nil {
+		usage.Take(chunk.Usage)
+	}
+	p := ComputedPrompt{Engine: e.Name(), PromptTokens: usage.PromptTokens, Ms: lifecycle.Milliseconds(time.Since(began))}
 	if home := e.Home.Load(); home != nil {
 		p.Agent = home.Name
 	}
-	if d := a.usage.PromptDetails; d != nil {
+	if d := usage.PromptDetails; d != nil {
 		p.CachedTokens = min(max(d.CachedTokens, 0), p.PromptTokens)
 	}
 	if report := openai.ParseReport(chunk.Report); report != nil && report.KV == openai.KVFound {

@@ -1,8 +1,11 @@
-package gateway
+// Package warm has idle engines compute prompts ahead: next turns of chats, as far as they are
+// known, and what operators ask for. It learns what templates do with thoughts.
+package warm
 
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,14 +13,14 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/budget"
-	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
+	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
-// warmer has idle engines compute the next turns of chats ahead, as far as they are
+// Warmer has idle engines compute the next turns of chats ahead, as far as they are
 // known, so that what they compute is kept in the cell. It is never in the way: one
 // history at a time and engine, none where a request waits, and one that is being
 // computed is given up when a request comes.
@@ -26,39 +29,39 @@ import (
 //	      └─ unfit, full    └─ late, full, stopped      └─ unfit, busy, stopped
 //
 // Where it is not to compute anything ahead, it learns what templates do with thoughts, and no more.
-type warmer struct {
-	g      *Gateway
-	ahead  bool            // next turns are computed ahead
-	ctx    context.Context // ends when the gateway drains
-	stop   context.CancelFunc
-	memory budget.Budget // of answers that are gathered, and of histories
-	news   chan struct{} // something is there to look at
+type Warmer struct {
+	options Options
+	ctx     context.Context // ends when the gateway drains
+	cancel  context.CancelFunc
+	active  sync.WaitGroup
+	memory  budget.Budget // of answers that are gathered, and of histories
+	news    chan struct{} // something is there to look at
 
 	mu       sync.Mutex // protects what follows; the roster's is taken under it
-	queue    warmQueue
+	queue    queue
 	working  map[*roster.Engine]context.CancelCauseFunc
 	learning bool // an engine is being asked what a template does
 	// templates are those that strip thoughts, with the tokens that end one, and those that do
 	// not, with none.
-	templates map[template][]uint32
+	templates map[Template][]uint32
 
-	ends   [len(warmEnds)]atomic.Uint64
+	ends   [len(ends)]atomic.Uint64
 	tokens [2]atomic.Uint64 // of histories that were warmed: all, and those of them that were not computed
 }
 
-// warmEnds are what becomes of next turns, in the order of the constants below.
-var warmEnds = [...]string{"warmed", "failed", "busy", "full", "late", "stopped", "unfit"}
+// ends are what becomes of next turns, in the order of the constants below.
+var ends = [...]string{"warmed", "failed", "busy", "full", "late", "stopped", "unfit"}
 
-type warmEnd uint8
+type end uint8
 
 const (
-	warmed      warmEnd = iota
-	warmFailed          // the engine refused it, was lost, or took too long
-	warmBusy            // given up for a request
-	warmFull            // as many wait as may, or their memory is spent
-	warmLate            // no engine had time for it
-	warmStopped         // the gateway stopped
-	warmUnfit           // the answer calls tools, is too long, or is no text
+	warmed      end = iota
+	warmFailed      // the engine refused it, was lost, or took too long
+	warmBusy        // given up for a request
+	warmFull        // as many wait as may, or their memory is spent
+	warmLate        // no engine had time for it
+	warmStopped     // the gateway stopped
+	warmUnfit       // the answer calls tools, is too long, or is no text
 )
 
 const (
@@ -77,48 +80,83 @@ const (
 // errBusy ends what is computed ahead when a request comes.
 var errBusy = errors.New("a request came")
 
-func newWarmer(g *Gateway) *warmer {
-	w := &warmer{g: g, ahead: g.options.WarmNextTurn, memory: budget.Budget{Limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*roster.Engine]context.CancelCauseFunc), templates: make(map[template][]uint32)}
-	w.ctx, w.stop = context.WithCancel(g.life)
+// Options of a warmer.
+type Options struct {
+	// Ahead: next turns are computed ahead.
+	Ahead    bool
+	Roster   *roster.Roster
+	Upstream *upstream.Client
+	// Crowded tells whether requests wait for their turn.
+	Crowded func() bool
+	// Timeout bounds one prompt.
+	Timeout time.Duration
+	Logger  *slog.Logger
+}
+
+// New computes until life ends, or stop is called.
+func New(life context.Context, o Options) *Warmer {
+	w := &Warmer{options: o, memory: budget.Budget{Limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*roster.Engine]context.CancelCauseFunc), templates: make(map[Template][]uint32)}
+	w.ctx, w.cancel = context.WithCancel(life)
+	if o.Ahead {
+		w.active.Go(w.run)
+	}
 	return w
 }
 
-// gather is where an answer of this request is gathered, nil where it is not worth it.
-func (w *warmer) gather(c *request.Request) *said {
-	if !w.ahead || !c.MayWarm() {
+// Stop has nothing new computed ahead.
+func (w *Warmer) Stop() { w.cancel() }
+
+// Wait waits for what it has begun, after stop.
+func (w *Warmer) Wait() { w.active.Wait() }
+
+// Held is how much memory it holds.
+func (w *Warmer) Held() int64 { return w.memory.Used() }
+
+// Gather is where an answer of this request is gathered, nil where it is not worth it.
+func (w *Warmer) Gather(c *request.Request) *Said {
+	if !w.options.Ahead || !c.MayWarm() {
 		return nil
 	}
-	return &said{text: budget.Held{Budget: &w.memory}}
+	return &Said{text: budget.Held{Budget: &w.memory}}
 }
 
-// answered takes in that a request has ended. Nothing waits for what comes of it: the
+// Ended is a request that has ended.
+type Ended struct {
+	Request  *request.Request
+	Said     *Said  // its answer, as gather gave it
+	Finished bool   // the client has all of it
+	Finish   string // why the engine ended it
+	Thought  int    // tokens of it that were thought
+}
+
+// Answered takes in that a request has ended. Nothing waits for what comes of it: the
 // history is written when an engine has time for it, not while the request has its place.
-func (w *warmer) answered(x *exchange) {
-	s := x.said
-	if !w.ahead {
-		w.learnFrom(x)
+func (w *Warmer) Answered(a Ended) {
+	s := a.Said
+	if !w.options.Ahead {
+		w.learnFrom(a)
 	}
 	if s == nil {
 		return
 	}
-	ended := x.answer.finish == openai.FinishStop || x.answer.finish == openai.FinishLength
+	ended := a.Finish == openai.FinishStop || a.Finish == openai.FinishLength
 	switch {
-	case x.rec.Outcome != ledger.Finished || !s.thoughtful() || len(s.text.Data) == 0 && !s.unfit:
+	case !a.Finished || !s.thoughtful() || len(s.text.Data) == 0 && !s.unfit:
 		return // there is nothing that the next turn would have and an engine has not
 	case s.unfit || !ended:
 		w.count(warmUnfit)
 		return
 	}
-	h := historyOf(x.request, s.text.Data)
-	h.template.beside = s.thought
+	h := historyOf(a.Request, s.text.Data)
+	h.template.Beside = s.thought
 	if !w.memory.Hold(h.weight) {
 		w.count(warmFull)
 		return
 	}
-	w.wait(h)
+	w.queueUp(h)
 }
 
-func (w *warmer) wait(h *history) {
+func (w *Warmer) queueUp(h *history) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.ctx.Err() != nil { // run does not look any more, or looks once when it has the lock
@@ -132,23 +170,22 @@ func (w *warmer) wait(h *history) {
 }
 
 // look has run look at the queue soon.
-func (w *warmer) look() {
+func (w *Warmer) look() {
 	select {
 	case w.news <- struct{}{}:
 	default:
 	}
 }
 
-func (w *warmer) count(end warmEnd) { w.ends[end].Add(1) }
+func (w *Warmer) count(end end) { w.ends[end].Add(1) }
 
-func (w *warmer) drop(h *history, end warmEnd) {
+func (w *Warmer) drop(h *history, end end) {
 	w.count(end)
 	w.memory.Release(h.weight)
 }
 
-// run starts and gives up until the gateway drains. What it starts is the gateway's to
-// wait for.
-func (w *warmer) run() {
+// run starts and gives up until the gateway drains.
+func (w *Warmer) run() {
 	for w.ctx.Err() == nil {
 		var again <-chan time.Time
 		if w.round(time.Now()) {
@@ -170,10 +207,9 @@ func (w *warmer) run() {
 }
 
 // round looks at the engines once, and tells whether that must be done again.
-func (w *warmer) round(now time.Time) bool {
-	_, waiting, _ := w.g.admission.Counts()
-	crowded := waiting > 0
-	engines := w.g.roster.All()
+func (w *Warmer) round(now time.Time) bool {
+	crowded := w.options.Crowded()
+	engines := w.options.Roster.All()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for e, cancel := range w.working {
@@ -191,11 +227,11 @@ func (w *warmer) round(now time.Time) bool {
 }
 
 // start gives histories to engines that have time. The caller holds mu.
-func (w *warmer) start(engines []*roster.Engine, now time.Time) {
+func (w *Warmer) start(engines []*roster.Engine, now time.Time) {
 	var idle []idleEngine
 	for _, e := range engines {
 		if _, works := w.working[e]; !works && e.MayWarm() && e.IsIdle() {
-			idle = append(idle, idleEngine{e, func(p placement.Prefix) int { return w.g.roster.Holds(e.Key, p, now) }})
+			idle = append(idle, idleEngine{e, func(p placement.Prefix) int { return w.options.Roster.Holds(e.Key, p, now) }})
 		}
 	}
 	for len(w.working) < maxWarming && len(idle) > 0 {
@@ -206,19 +242,19 @@ func (w *warmer) start(engines []*roster.Engine, now time.Time) {
 		idle = slices.DeleteFunc(idle, func(other idleEngine) bool { return other.Engine == e })
 		ctx, cancel := context.WithCancelCause(w.ctx)
 		w.working[e] = cancel
-		w.g.active.Go(func() { w.compute(ctx, e, h) })
+		w.active.Go(func() { w.compute(ctx, e, h) })
 	}
 }
 
 // compute has an engine compute a history.
-func (w *warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
+func (w *Warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	var computed ComputedPrompt
 	var trouble *lifecycle.Trouble
 	fits := h.write()
 	if fits {
-		bounded, done := context.WithTimeout(ctx, min(warmTimeout, w.g.options.PrefillTimeout))
+		bounded, done := context.WithTimeout(ctx, min(warmTimeout, w.options.Timeout))
 		defer done()
-		computed, trouble = w.g.computePrompt(bounded, e, promptLeg{path: openai.PathChat, body: h.body})
+		computed, trouble = w.ComputePrompt(bounded, e, PromptLeg{Path: openai.PathChat, Body: h.body})
 	}
 	end := warmed
 	switch {
@@ -227,8 +263,10 @@ func (w *warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	case trouble == nil:
 		w.tokens[0].Add(uint64(computed.PromptTokens))
 		w.tokens[1].Add(uint64(computed.CachedTokens))
-		w.g.roster.ComputedAhead(e, h.prefix, time.Now())
-		w.learn(ctx, e, h)
+		w.options.Roster.ComputedAhead(e, h.prefix, time.Now())
+		if h.foreseen {
+			w.Learn(ctx, e, h.template)
+		}
 	case w.ctx.Err() != nil:
 		end = warmStopped
 	case errors.Is(context.Cause(ctx), errBusy):
@@ -236,7 +274,7 @@ func (w *warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	default:
 		end = warmFailed
 		// What the engine said may have text of the prompt in it.
-		w.g.options.Logger.Debug("a next turn was not computed ahead", "engine", e.Name(), "status", trouble.Fault.Status)
+		w.options.Logger.Debug("a next turn was not computed ahead", "engine", e.Name(), "status", trouble.Fault.Status)
 	}
 	w.mu.Lock()
 	w.working[e](nil)
@@ -246,8 +284,8 @@ func (w *warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	w.look()
 }
 
-// WarmMetrics are of next turns that are computed ahead.
-type WarmMetrics struct {
+// Metrics are of next turns that are computed ahead.
+type Metrics struct {
 	Waiting, Working int
 	// Ends by what became of them; Tokens of those that were warmed, and Cached those of
 	// them that the engine had or found, instead of computing them.
@@ -255,9 +293,10 @@ type WarmMetrics struct {
 	Tokens, Cached uint64
 }
 
-func (w *warmer) metrics() WarmMetrics {
-	m := WarmMetrics{Ends: make(map[string]uint64, len(warmEnds))}
-	for i, name := range warmEnds {
+// Metrics may be called at any time.
+func (w *Warmer) Metrics() Metrics {
+	m := Metrics{Ends: make(map[string]uint64, len(ends))}
+	for i, name := range ends {
 		m.Ends[name] = w.ends[i].Load()
 	}
 	m.Tokens, m.Cached = w.tokens[0].Load(), w.tokens[1].Load()
