@@ -13,6 +13,7 @@ import (
 	"meridian/member/directory"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
+	"meridian/serve/gateway/moves"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/gateway/warm"
@@ -21,27 +22,24 @@ import (
 // Gateway is open. It owns its listeners, the watch of the directory and the
 // prober, and waits for all of them in Close.
 type Gateway struct {
-	options    Options
-	keys       edge.Keys // of clients; none lets all in
-	adminKeys  edge.Keys // of the admin listener, likewise
-	roster     *roster.Roster
-	watch      *directory.Watch
-	admission  *edge.Admission
-	answers    budget.Budget // of answers that are no streams
-	upstream   *upstream.Client
-	ledger     *ledger.Ledger
-	ownLedger  bool
-	count      counters
-	running    runningRequests
-	departures departures
-	standing   atomic.Int64 // streams that have begun and wait for an engine that has room
-	turns      atomic.Uint64
-	shapes     maphash.Seed // what senders and prompts are told apart by, in records
+	options   Options
+	keys      edge.Keys // of clients; none lets all in
+	adminKeys edge.Keys // of the admin listener, likewise
+	roster    *roster.Roster
+	watch     *directory.Watch
+	admission *edge.Admission
+	answers   budget.Budget // of answers that are no streams
+	upstream  *upstream.Client
+	ledger    *ledger.Ledger
+	ownLedger bool
+	count     counters
+	running   runningRequests
+	moves     *moves.Moves
+	turns     atomic.Uint64
+	shapes    maphash.Seed // what senders and prompts are told apart by, in records
 	// givingBack has a place for each ticket that is on its way back.
 	givingBack chan struct{}
-	// askingToMove has a place for each request that an engine is being asked to let go.
-	askingToMove chan struct{}
-	warmer       *warm.Warmer // nil before it serves
+	warmer     *warm.Warmer // nil before it serves
 	// warmCalls has a place for each prompt that an operator has computed ahead.
 	warmCalls chan struct{}
 	opened    time.Time
@@ -68,15 +66,18 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 			BodyBytes: o.MaxBodyBytes, BodyMemory: o.MaxBodyMemory, BodyTimeout: o.BodyTimeout,
 		}),
 		answers: budget.Budget{Limit: o.MaxResponseMemory},
-		ledger:  o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack), askingToMove: make(chan struct{}, maxAskingToMove),
+		ledger:  o.Ledger, opened: time.Now(), givingBack: make(chan struct{}, maxGivingBack),
 		shapes: maphash.MakeSeed(), warmCalls: make(chan struct{}, MaxWarmCalls),
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	client := upstream.NewHTTP(o.MaxRunning)
 	g.keys.Replace(o.APIKeys)
 	g.adminKeys.Replace(o.AdminKeys)
-	g.roster = roster.New(roster.Options{Place: o.Place, Client: client, ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, Logger: o.Logger, Drains: g.drain})
+	g.roster = roster.New(roster.Options{Place: o.Place, Client: client, ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, Logger: o.Logger, Drains: func(e *roster.Engine) { g.moves.Drain(e) }})
 	g.upstream = &upstream.Client{HTTP: client, Roster: g.roster, Logger: o.Logger}
+	g.moves = moves.New(moves.Options{
+		Place: o.Place, Roster: g.roster, Upstream: g.upstream, Balance: o.MoveForBalance, Turns: g.turns.Load, Life: g.life, Logger: o.Logger,
+	})
 	if err := g.open(ctx); err != nil {
 		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
 	}
@@ -105,7 +106,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.roster.Ask(ctx)
 	g.active.Go(func() { g.roster.Run(g.life) })
-	g.active.Go(g.rearrange)
+	g.active.Go(func() { g.moves.Run(g.life) })
 	g.warmer = warm.New(g.life, warm.Options{
 		Ahead: g.options.WarmNextTurn, Roster: g.roster, Upstream: g.upstream, Timeout: g.options.PrefillTimeout, Logger: g.options.Logger,
 		Crowded: func() bool {
@@ -159,6 +160,7 @@ func (g *Gateway) Close(ctx context.Context) error {
 		g.watch.Close()
 	}
 	g.active.Wait()
+	g.moves.Wait()
 	if g.warmer != nil {
 		g.warmer.Wait()
 	}

@@ -3,158 +3,24 @@ package gateway
 import (
 	"encoding/json"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"meridian/decide/placement"
-	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
-	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/moves"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
 
-// A running request moves: its engine is asked to end the leg, which it does after its next
-// token, offering prompt and answer so far; another engine goes on from there with the ticket,
-// or computes where there is none. The client sees one stream.
-//
-//	                asked               the leg's end            placeMove
-//	decode leg ──────────► it goes on ────"moved"────► doMove ──────────► decode leg with the ticket
-//	                            └──another end──► it stayed
-//
-// That an engine was asked does not bind it: a leg that ends otherwise has stayed, and a receiver
-// that fails is a lost engine as any other.
-
 const (
-	// moveMargin is by how many running requests another engine must be less busy for a
-	// request to leave by choice.
-	moveMargin = 1
-	// maxChosenMoves is how often a request leaves by choice, moveRest how long it stays
+	// maxChosenMoves is how often a request leaves by choice, chosenRest how long it stays
 	// before it does again, and leastLeft how many tokens it must have left.
 	maxChosenMoves = 2
-	moveRest       = 2 * time.Second
+	chosenRest     = 2 * time.Second
 	leastLeft      = 16
-	// maxAskingToMove is how many requests are asked for at a time, and
-	// askToMoveTimeout how long an engine may take to answer.
-	maxAskingToMove  = 32
-	askToMoveTimeout = 5 * time.Second
 )
-
-// departure is a decode leg that may leave its engine.
-type departure struct {
-	engine   *roster.Engine
-	transfer kv.ID // that it leaves under, and that the engine knows it by
-	request  *request.Request
-	of       string    // the request's id
-	avoid    []string  // engines that failed it
-	began    time.Time // the leg
-	chosen   int       // moves by choice before
-	answered atomic.Int64
-	kind     openai.EngineKind
-	phase    atomic.Uint32 // placement.Phases
-	hangUp   atomic.Bool   // the gateway is to end the leg itself, of an engine that cannot
-	order    *moveOrder    // what it was asked last; protected by deciding, as ended is
-	ended    bool          // the leg has ended: the gateway asks it no more
-}
-
-// departures are the legs that may leave now.
-type departures struct {
-	// deciding is held while one is asked to leave, so that the next sees where that goes.
-	deciding sync.Mutex
-	mu       sync.Mutex // protects all
-	all      map[*departure]struct{}
-}
-
-func (d *departures) add(one *departure) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.all == nil {
-		d.all = make(map[*departure]struct{})
-	}
-	d.all[one] = struct{}{}
-}
-
-// end takes a leg out that has ended, and returns what it was asked, nil for nothing. The
-// gateway asks it no more.
-func (d *departure) end(all *departures) *moveOrder {
-	all.deciding.Lock()
-	defer all.deciding.Unlock()
-	all.mu.Lock()
-	delete(all.all, d)
-	all.mu.Unlock()
-	d.ended = true
-	d.order.settle()
-	return d.order
-}
-
-// at are the legs at an engine.
-func (d *departures) at(e *roster.Engine) []*departure {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var there []*departure
-	for one := range d.all {
-		if one.engine == e {
-			there = append(there, one)
-		}
-	}
-	return there
-}
-
-// of is the leg of a request, nil where none may leave.
-func (d *departures) of(request string) *departure {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for one := range d.all {
-		if one.of == request {
-			return one
-		}
-	}
-	return nil
-}
-
-// drain has every request leave an engine that is about to go, as far as there is an engine to
-// leave for.
-func (g *Gateway) drain(e *roster.Engine) {
-	for _, d := range g.departures.at(e) {
-		g.move(d, lifecycle.ByDrain)
-	}
-}
-
-// move asks a leg to leave where another engine is better for it, and waits for nothing. It
-// returns nil where the leg stays, and what it was asked before where that was the case.
-func (g *Gateway) move(d *departure, why lifecycle.MoveReason) *moveOrder {
-	g.departures.deciding.Lock()
-	defer g.departures.deciding.Unlock()
-	if d.ended || d.order.stands(why) {
-		return d.order
-	}
-	if !why.Leaves() && !d.takesItsCache() {
-		return nil // to compute it all again is no gain
-	}
-	kind := d.kind
-	candidates := g.roster.Candidates(roster.Wanted{Request: d.request, Avoid: func(key string) bool { return slices.Contains(d.avoid, key) }, Kind: &kind}, time.Now())
-	to, reason, better := g.better(d, why, candidates)
-	target := g.roster.Get(to)
-	if !better || target == nil {
-		return nil
-	}
-	return g.order(d, why, target, reason)
-}
-
-// better is where a leg goes on better.
-func (g *Gateway) better(d *departure, why lifecycle.MoveReason, candidates []placement.Engine) (to string, reason placement.Reason, ok bool) {
-	r := placement.Request{Turn: g.turns.Load(), Phase: placement.Phases(d.phase.Load())}
-	switch {
-	case why == lifecycle.ByRoom:
-		return placement.MoveToRoom(candidates, d.engine.Key, r, g.options.Place)
-	case why == lifecycle.ByThought && !d.engine.Phases.Suits(r.Phase):
-		return placement.MoveToPhase(candidates, d.engine.Key, r, g.options.Place)
-	}
-	return placement.Move(candidates, d.engine.Key, r, g.options.Place, why.Leaves(), moveMargin)
-}
 
 // phase is what the request's next token is of, as far as is known.
 func (x *exchange) phase() placement.Phases {
@@ -169,7 +35,7 @@ func (x *exchange) phase() placement.Phases {
 
 // moving is what an exchange knows of its moves.
 type moving struct {
-	departure *departure // the leg that runs, where it may leave
+	departure *moves.Leg // the leg that runs, where it may leave
 	left      *leftLeg   // it has left
 	passage   *passage   // on its way, or the last
 	chosen    int        // moves by choice
@@ -206,14 +72,14 @@ func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *upstream.D
 	if about.Kind == openai.KindMeridian { // others know nothing of it
 		d.Move = upstream.NewTransfer()
 	}
-	x.departure = &departure{engine: e, kind: about.Kind, transfer: d.Move, request: x.request, of: x.rec.ID, avoid: slices.Clone(x.flow.Avoid), began: time.Now(), chosen: x.chosen}
-	x.departure.answered.Store(int64(x.answer.tokens))
-	x.departure.phase.Store(uint32(x.phase()))
-	x.g.departures.add(x.departure)
+	x.departure = &moves.Leg{Engine: e, Kind: about.Kind, Transfer: d.Move, Request: x.request, ID: x.rec.ID, Avoid: slices.Clone(x.flow.Avoid), Began: time.Now(), Chosen: x.chosen}
+	x.departure.Answered.Store(int64(x.answer.tokens))
+	x.departure.Phase.Store(uint32(x.phase()))
+	x.g.moves.Add(x.departure)
 	return func() {
-		order := x.departure.end(&x.g.departures)
-		if order != nil && x.left == nil {
-			x.g.count.moves[order.why][lifecycle.MoveStayed].Add(1)
+		order, asked := x.departure.End()
+		if asked && x.left == nil {
+			x.g.count.moves[order.Why][lifecycle.MoveStayed].Add(1)
 		}
 	}
 }
@@ -221,7 +87,7 @@ func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *upstream.D
 // stays: no other engine could go on with the leg that runs, so it is not asked to leave.
 func (x *exchange) stays() {
 	if x.departure != nil {
-		x.departure.end(&x.g.departures)
+		x.departure.End()
 	}
 }
 
@@ -240,8 +106,8 @@ func (x *exchange) thoughtEnded() {
 	if x.departure == nil {
 		return
 	}
-	x.departure.phase.Store(uint32(placement.Answer))
-	if x.g.options.MoveAtThinkEnd || !x.departure.engine.Phases.Suits(placement.Answer) {
+	x.departure.Phase.Store(uint32(placement.Answer))
+	if x.g.options.MoveAtThinkEnd || !x.departure.Engine.Phases.Suits(placement.Answer) {
 		x.moveByChoice(lifecycle.ByThought)
 	}
 }
@@ -253,10 +119,10 @@ func (x *exchange) moveByChoice(why lifecycle.MoveReason) {
 	if limit := x.request.MaxTokens; limit != nil {
 		left = *limit - x.answer.tokens
 	}
-	if x.departure == nil || x.chosen >= maxChosenMoves || left < leastLeft || x.passage != nil && time.Since(x.passage.last) < moveRest {
+	if x.departure == nil || x.chosen >= maxChosenMoves || left < leastLeft || x.passage != nil && time.Since(x.passage.last) < chosenRest {
 		return
 	}
-	x.g.move(x.departure, why)
+	x.g.moves.Ask(x.departure, why)
 }
 
 // leaves takes in the chunk by which an engine ends a leg that was to leave, and what follows
@@ -294,21 +160,21 @@ func leftUnasked(e *roster.Engine) *lifecycle.Trouble {
 func (x *exchange) goElsewhere(e *roster.Engine) lifecycle.Step {
 	left, d := x.left, x.departure
 	x.left, x.departure = nil, nil
-	order := d.order  // it has ended: the order does not change
-	if order == nil { // it left of its own accord
-		order = &moveOrder{why: lifecycle.ByDrain}
+	order, asked := d.Asked() // it has ended: the order does not change
+	if !asked {               // it left of its own accord
+		order.Why = lifecycle.ByDrain
 	}
-	if !order.why.Leaves() {
+	if !order.Why.Leaves() {
 		x.chosen++
 	}
-	x.passage = &passage{why: order.why, from: e.Key, to: order.to, last: x.watch.Last, record: ledger.Move{
-		From: e.Name(), Why: lifecycle.MoveReasons[order.why], Tokens: x.answer.tokens, AtMs: x.watch.Since(x.watch.Last),
+	x.passage = &passage{why: order.Why, from: e.Key, to: order.To, last: x.watch.Last, record: ledger.Move{
+		From: e.Name(), Why: lifecycle.MoveReasons[order.Why], Tokens: x.answer.tokens, AtMs: x.watch.Since(x.watch.Last),
 	}}
-	if order.placement != (placement.Reason{}) {
-		x.passage.record.Placement = order.placement.String()
+	if order.Placement != (placement.Reason{}) {
+		x.passage.record.Placement = order.Placement.String()
 	}
 	x.giveBack() // of before, if no engine came for it
-	x.transfer, x.params, x.taken = d.transfer, left.params, false
+	x.transfer, x.params, x.taken = d.Transfer, left.params, false
 	x.passage.offered = left.params != nil
 	return x.flow.Moved(e.Key, left.params != nil)
 }

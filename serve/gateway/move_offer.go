@@ -27,19 +27,13 @@ const (
 	chosenOfferTimeout = 500 * time.Millisecond
 )
 
-// takesItsCache tells whether the request could go on with its cache elsewhere, as far as is
-// known: an engine that only decodes, or that has lost its agent, offers nothing.
-func (d *departure) takesItsCache() bool {
-	return d.kind == openai.KindMeridian || d.engine.Offers()
-}
-
 // hangsUp ends a leg that was asked to leave and whose engine cannot end it. It is true where
 // the client has all that came and another engine could go on right there.
 func (r *relay) hangsUp() bool {
 	x := r.x
 	d, a := x.departure, &x.answer
 	switch {
-	case d == nil || !d.hangUp.Load() || x.flow.Resume != lifecycle.ResumeGreedy || x.flow.Thinks || r.complete():
+	case d == nil || !d.HangUp.Load() || x.flow.Resume != lifecycle.ResumeGreedy || x.flow.Thinks || r.complete():
 		return false
 	case len(a.sofar) == 0 || !a.beyond.IsEmpty() || !r.again.IsEmpty():
 		return false // what the engine has computed would be computed twice

@@ -54,9 +54,9 @@ const (
 func (c *testCell) leaver(s *stub, tokens int64) (id string) {
 	c.t.Helper()
 	c.until("it is in the middle", func() bool {
-		for _, d := range c.departures.at(c.engine(s)) {
-			if d.answered.Load() >= tokens {
-				id = d.of
+		for _, d := range c.moves.At(c.engine(s)) {
+			if d.Answered.Load() >= tokens {
+				id = d.ID
 			}
 		}
 		return id != ""
@@ -91,7 +91,7 @@ func (c *testCell) nothingLeft() {
 	c.t.Helper()
 	c.until("nothing is left", func() bool {
 		for _, e := range c.roster.All() {
-			if e.Running.Load() != 0 || e.Arriving.Load() != 0 || len(c.departures.at(e)) != 0 {
+			if e.Running.Load() != 0 || e.Arriving.Load() != 0 || len(c.moves.At(e)) != 0 {
 				return false
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/serve/gateway/lifecycle"
+	"meridian/serve/gateway/moves"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
 )
@@ -33,15 +34,15 @@ func TestSilentEngineKeepsNoneElsewhere(t *testing.T) {
 	var active sync.WaitGroup
 	defer active.Wait()
 	var over atomic.Int64
-	for range 2 * maxAskingToMove {
+	for range 2 * moves.MaxAsking {
 		active.Go(func() {
-			c.askToMove(&departure{engine: c.engine(silent), transfer: upstream.NewTransfer(), of: "stays"})
+			c.moves.Tell(&moves.Leg{Engine: c.engine(silent), Transfer: upstream.NewTransfer(), ID: "stays"})
 			over.Add(1)
 		})
 	}
 	c.until("it is asked", func() bool { return silent.mutely.Load() >= int64(cap(c.engine(silent).AskingToMove)) })
 	before := over.Load()
-	if !c.askToMove(&departure{engine: c.engine(well), transfer: upstream.NewTransfer(), of: "leaves"}) {
+	if !c.moves.Tell(&moves.Leg{Engine: c.engine(well), Transfer: upstream.NewTransfer(), ID: "leaves"}) {
 		t.Error("an engine that answers was not asked")
 	}
 	if n := over.Load() - before; n != 0 {
@@ -61,46 +62,31 @@ func TestOrderThatIsNotFollowed(t *testing.T) {
 	leave := c.occupy(c.decode[0])
 	end := c.occupy(c.prefill[0])
 	leave()
-	var order *moveOrder
 	c.until("it was asked", func() bool {
-		lent := c.departures.lent()
-		c.departures.deciding.Lock()
-		defer c.departures.deciding.Unlock()
-		if len(lent) == 1 && lent[0].order != nil {
-			order = lent[0].order
-			order.at = order.at.Add(-2 * patientWithMoves)
+		lent := c.moves.Lent()
+		if len(lent) != 1 {
+			return false
 		}
-		return order != nil
+		_, asked := lent[0].Asked()
+		return asked
 	})
+	c.moves.Lapse(time.Now().Add(2 * moves.Patience))
 	c.until("it is counted on no more", func() bool {
 		return c.engine(c.decode[0]).Arriving.Load() == 0 && c.engine(c.prefill[0]).Arriving.Load() == 0
 	})
-	if lent := c.departures.lent(); len(lent) != 1 {
+	lent := c.moves.Lent()
+	if len(lent) != 1 {
 		t.Fatal("it has ended, and so nothing is shown")
 	}
-	if c.departures.deciding.Lock(); !order.stands(lifecycle.ByRoom) || order.stands(lifecycle.ByDrain) {
+	if !lent[0].Stands(lifecycle.ByRoom) || lent[0].Stands(lifecycle.ByDrain) {
 		t.Error("an engine that heard it is asked again, or not for drain")
 	}
-	c.departures.deciding.Unlock()
 	end()
-	c.until("the request is over", func() bool { return len(c.departures.lent()) == 0 })
+	c.until("the request is over", func() bool { return len(c.moves.Lent()) == 0 })
 	for _, e := range c.roster.All() {
 		if n := e.Arriving.Load(); n != 0 {
 			t.Errorf("%d requests are counted on at %s", n, e.Name())
 		}
-	}
-}
-
-// An engine that was silent when it was asked rests from when that was known.
-func TestUnheardRests(t *testing.T) {
-	d := &departure{order: &moveOrder{at: time.Now().Add(-askToMoveTimeout), uncount: func() {}}}
-	new(departures).unheard(d, d.order)
-	if !d.order.stands(lifecycle.ByDrain) {
-		t.Error("it is asked again at once")
-	}
-	d.order.unheard = time.Now().Add(-moveRest)
-	if d.order.stands(lifecycle.ByDrain) {
-		t.Error("it is never asked again")
 	}
 }
 

@@ -39,10 +39,8 @@ func (c *testCell) streamOf(h habits) (id string, end func() reply) {
 		got = c.post(openai.PathCompletions, `{"model":"m","prompt":"short","max_tokens":60,"seed":3,"stream":true}`)
 	})
 	c.until("it runs", func() bool {
-		c.departures.mu.Lock()
-		defer c.departures.mu.Unlock()
-		for d := range c.departures.all {
-			id = d.of
+		for _, d := range c.moves.Running() {
+			id = d.ID
 		}
 		return id != ""
 	})
@@ -80,7 +78,7 @@ func TestEngineThatCannotMove(t *testing.T) {
 func TestStreamThatCannotGoOnStays(t *testing.T) {
 	c := newCell(t, 0, 2, nil)
 	id, end := c.streamOf(habits{slow: 50 * time.Millisecond, noIDs: true})
-	c.until("its tokens are not told", func() bool { return c.departures.of(id) == nil })
+	c.until("its tokens are not told", func() bool { return c.moves.Of(id) == nil })
 	if c.Metrics().Running != 1 {
 		t.Error("it may leave until it has ended")
 	}
@@ -99,7 +97,7 @@ func TestNobodyToMoveTo(t *testing.T) {
 	if status := c.askMove(id, "application/json"); status != http.StatusConflict {
 		t.Errorf("status %d", status)
 	}
-	c.drain(c.roster.All()[0])
+	c.moves.Drain(c.roster.All()[0])
 	if got := end(); got.status != http.StatusOK || got.events[len(got.events)-1] != openai.Done {
 		t.Errorf("status %d", got.status)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/serve/gateway/lifecycle"
+	"meridian/serve/gateway/moves"
 )
 
 // Where one engine has much more to do than another for a while, some of its streams leave,
@@ -79,18 +80,16 @@ func TestBalanceGoesBack(t *testing.T) {
 			end := c.begin(movingStream("short"))
 			c.openAt(c.decode[0], 1)
 			c.decode[1].set(receiver)
-			var leg *departure
+			var leg *moves.Leg
 			c.until("it runs", func() bool {
-				if legs := c.departures.byModel()["m"]; len(legs) == 1 && legs[0].answered.Load() > 3 {
+				if legs := c.moves.ByModel()["m"]; len(legs) == 1 && legs[0].Answered.Load() > 3 {
 					leg = legs[0]
 				}
 				return leg != nil
 			})
 			for _, e := range c.roster.All() {
 				if e.Name() == "d1" {
-					c.departures.deciding.Lock()
-					c.order(leg, lifecycle.ByBalance, e, placement.Reason{Kind: placement.RunsLess, Tokens: 9, Held: 1})
-					c.departures.deciding.Unlock()
+					c.moves.AskFor(leg, lifecycle.ByBalance, e, placement.Reason{Kind: placement.RunsLess, Tokens: 9, Held: 1})
 				}
 			}
 			got := end()

@@ -307,7 +307,7 @@ func (r *relay) settle() {
 	tokens := max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
 	a.tokens += tokens
 	if d := r.x.departure; d != nil {
-		d.answered.Store(int64(a.tokens))
+		d.Answered.Store(int64(a.tokens))
 	}
 	if c.Thought {
 		// Where a thought ends within a chunk, no engine tells where.

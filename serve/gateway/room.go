@@ -48,8 +48,7 @@ func (x *exchange) awaitRoom(news <-chan struct{}) bool {
 	if !now.Before(x.roomUntil) {
 		return false
 	}
-	x.g.standing.Add(1)
-	defer x.g.standing.Add(-1)
+	defer x.g.moves.Stand()()
 	patience := time.NewTimer(min(roomPoll, x.roomUntil.Sub(now)))
 	defer patience.Stop()
 	select {
@@ -59,16 +58,4 @@ func (x *exchange) awaitRoom(news <-chan struct{}) bool {
 		return false
 	}
 	return true
-}
-
-// lookForRoom asks engines that took no more whether they have room, while streams stand still for
-// it: other gateways' requests may have left them, of which this gateway hears nothing else.
-func (g *Gateway) lookForRoom() {
-	if g.standing.Load() == 0 {
-		return
-	}
-	full := slices.DeleteFunc(g.roster.All(), func(e *roster.Engine) bool {
-		return !e.Up.Load() || e.About.Load().Kind != openai.KindMeridian || !g.roster.IsFull(e)
-	})
-	g.roster.AskRoom(g.life, full)
 }

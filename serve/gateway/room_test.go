@@ -208,7 +208,7 @@ func TestWaitsForRoom(t *testing.T) {
 			c.until("it is noticed", func() bool {
 				for _, e := range c.roster.All() {
 					if e.Name() == from.id && !e.Up.Load() {
-						c.drain(e)
+						c.moves.Drain(e)
 						return true
 					}
 				}
@@ -260,7 +260,7 @@ func TestFullUntilOneHasLeft(t *testing.T) {
 	}
 	for _, e := range c.roster.All() {
 		if e.Name() == from.id {
-			c.drain(e)
+			c.moves.Drain(e)
 		}
 	}
 	c.until("it was refused", func() bool { return len(to.seen()) > asked })
@@ -284,10 +284,12 @@ func TestAskedAgainToLeave(t *testing.T) {
 	c.openAt(c.prefill[0], 1)
 	leave()
 	c.until("it was asked", func() bool {
-		lent := c.departures.lent()
-		c.departures.deciding.Lock()
-		defer c.departures.deciding.Unlock()
-		return len(lent) == 1 && lent[0].order != nil && !lent[0].order.unheard.IsZero()
+		lent := c.moves.Lent()
+		if len(lent) != 1 {
+			return false
+		}
+		order, _ := lent[0].Asked()
+		return !order.Unheard.IsZero()
 	})
 	for _, e := range c.roster.All() {
 		if n := e.Arriving.Load(); n != 0 {
@@ -317,9 +319,9 @@ func TestHearsOfRoom(t *testing.T) {
 	to.open.Add(1) // another gateway's
 	from.set(habits{status: http.StatusServiceUnavailable, moves: true})
 	asked := len(to.seen())
-	c.drain(c.engine(from))
+	c.moves.Drain(c.engine(from))
 	c.until("it was refused", func() bool { return len(to.seen()) > asked })
-	c.until("it stands still", func() bool { return c.standing.Load() == 1 })
+	c.until("it stands still", func() bool { return c.moves.StandStill() == 1 })
 	to.open.Add(-1)
 	got := end()
 	got.whole(t, "short", 5, movingTokens)
