@@ -83,11 +83,11 @@ func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
 		}
 	}
 	if d.Ticket {
-		d.leg.Transfer, d.leg.Params, d.promised = x.transfer, x.params, x.promised
-		d.record.Transfer = x.transfer.String()
+		d.leg.Transfer, d.leg.Params, d.promised = x.ticket.Transfer, x.ticket.Params, x.promised
+		d.record.Transfer = x.ticket.Transfer.String()
 	} else if x.dropPromised(otherLegFailed); !x.flow.Ticket { // else it is kept until this engine has begun
 		x.giveBack()
-		x.params = nil
+		x.ticket.Drop()
 	}
 	switch {
 	case d.Moved:
@@ -111,7 +111,7 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 		x.g.roster.Refused(d.by, d.trouble.Fault.RetryAfter)
 	}
 	if d.Ticket && (d.trouble == nil || d.trouble.Reached && d.trouble.Kind != lifecycle.Refused) {
-		x.taken = true
+		x.ticket.Use()
 	}
 	x.judge(d.by, &d.record, d.Ticket, d.report)
 	switch {
@@ -137,7 +137,7 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 		return x.afterFailure(d)
 	}
 	d.by.Served.Add(1)
-	x.kept = x.kept || d.by.Shares()
+	x.belief.Keep(d.by.Shares())
 	if had, told := d.by.Spared(d.report, &x.answer.usage); !d.Ticket && d.Resume == lifecycle.ResumeNever {
 		x.looked(d.by, d.report, had, told)
 	}
@@ -197,11 +197,13 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 			waiting = false
 			x.landing(time.Now())
 			x.roomUntil = time.Time{}
-			x.taken = x.taken || d.Params != nil  // also where the client leaves in the middle
+			if d.Params != nil {
+				x.ticket.Use() // also where the client leaves in the middle
+			}
 			if d.Params == nil && x.flow.Ticket { // it went back to the engine whose ticket it is
 				x.flow.Ticket = false
 				x.giveBack()
-				x.params = nil
+				x.ticket.Drop()
 			}
 			computed()
 			x.g.roster.Note(e.Key, x.request.Prefix, time.Now())
@@ -332,7 +334,7 @@ func (x *exchange) judge(e *roster.Engine, record *ledger.Leg, ticket bool, repo
 	if ticket {
 		x.g.count.fellBack.Add(1)
 	}
-	if x.expected {
+	if x.belief.IsCached() {
 		x.g.roster.Misjudged(e.Key)
 	}
 }

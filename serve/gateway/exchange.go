@@ -3,14 +3,12 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"slices"
 	"time"
 
 	"meridian/decide/placement"
 	"meridian/internal/budget"
-	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/lifecycle"
@@ -35,17 +33,10 @@ type exchange struct {
 	rec     *ledger.Record
 
 	trace    upstream.Trace
-	id       kv.ID
-	offers   int             // transfer ids that were used
-	transfer kv.ID           // of the ticket that is held
-	params   json.RawMessage // what the prefill engine sent, or a promise
-	taken    bool            // an engine may have used params
-	promised *prefillRun     // the prefill leg that runs beside decode legs, which were promised its cache
-	asked    time.Time       // when the last decode leg began
-	expected bool            // the decode engine should hold the prompt already
-	believed int             // tokens of the prompt that the cell is believed to keep
-	straight bool            // the decode engine is asked because of that, and has not told what it found
-	kept     bool            // an engine has the prompt that keeps prefixes in the cell
+	ticket   lifecycle.Ticket
+	belief   lifecycle.Belief
+	promised *prefillRun // the prefill leg that runs beside decode legs, which were promised its cache
+	asked    time.Time   // when the last decode leg began
 	answer   answer
 	said     *warm.Said // the answer, for the next turn; nil where that is not of interest
 	waited   bool       // for an engine to come
@@ -191,7 +182,7 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 }
 
 func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
-	x.expected = c.PrefillWhy.Kind == placement.Cached
+	x.belief.Placed(c)
 	if !decodeOnly || !x.flow.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
 		x.rec.Placement = x.g.roster.Named(c).String()
 	}
@@ -221,16 +212,6 @@ func (x *exchange) learn(prompt []uint32) {
 	if x.legs.Learns {
 		x.g.roster.LearnTokens(x.request.Prefix, prompt)
 	}
-}
-
-// nextTransfer is the request's own id for the first hand-off, and a new one
-// for every later one.
-func (x *exchange) nextTransfer() kv.ID {
-	x.offers++
-	if x.offers == 1 {
-		return x.id
-	}
-	return upstream.NewTransfer()
 }
 
 // otherLegFailed is why one of two legs that ran at the same time was given up.
@@ -273,7 +254,7 @@ func (x *exchange) end(outcome, problem string) {
 	if outcome == ledger.Finished && x.out.Err != nil {
 		outcome, problem = ledger.Cancelled, x.out.Err.Error()
 	}
-	if outcome == ledger.Finished && x.kept {
+	if outcome == ledger.Finished && x.belief.IsKept() {
 		x.g.roster.NoteKept(x.request.Prefix, time.Now())
 	}
 	r := x.rec

@@ -25,8 +25,8 @@ const (
 // can have used. It does not wait for that.
 func (x *exchange) giveBack() {
 	g := x.g
-	params, isObject := openai.ViewBody(x.params)
-	if x.taken || !isObject || !params.Has("meridian_ticket") {
+	params, isObject := openai.ViewBody(x.ticket.Params)
+	if !x.ticket.IsUnused() || !isObject || !params.Has("meridian_ticket") {
 		return
 	}
 	e := g.roster.LeastBusy(x.request.Model, x.flow.Avoid)
@@ -41,7 +41,7 @@ func (x *exchange) giveBack() {
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {
-		g.options.Logger.Debug("a ticket cannot be given back", "request", x.id.String(), "transfer", x.transfer.String(), "engine", e.Name(), "error", err)
+		g.options.Logger.Debug("a ticket cannot be given back", "request", x.ticket.Request.String(), "transfer", x.ticket.Transfer.String(), "engine", e.Name(), "error", err)
 		return
 	}
 	select {
@@ -49,7 +49,7 @@ func (x *exchange) giveBack() {
 	default:
 		return
 	}
-	of, transfer := x.id.String(), x.transfer.String()
+	of, transfer := x.ticket.Request.String(), x.ticket.Transfer.String()
 	g.active.Go(func() {
 		defer func() { <-g.givingBack }()
 		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)

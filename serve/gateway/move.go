@@ -174,7 +174,7 @@ func (x *exchange) goElsewhere(e *roster.Engine) lifecycle.Step {
 		x.passage.record.Placement = order.Placement.String()
 	}
 	x.giveBack() // of before, if no engine came for it
-	x.transfer, x.params, x.taken = d.Transfer, left.params, false
+	x.ticket.Hold(d.Transfer, left.params)
 	x.passage.offered = left.params != nil
 	return x.flow.Moved(e.Key, left.params != nil)
 }

@@ -64,7 +64,7 @@ func (x *exchange) offer(key string) lifecycle.Step {
 	if run.trouble == nil {
 		e.Served.Add(1)
 	}
-	x.transfer, x.params, x.taken = run.transfer, run.params, false
+	x.ticket.Hold(run.transfer, run.params)
 	x.passage.offered = run.params != nil
 	x.passage.queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	return x.flow.Offered(run.params != nil, run.trouble)

@@ -85,10 +85,11 @@ func (x *exchange) prefill(key string) lifecycle.Step {
 	}
 	home := e.Home.Load()
 	promised := home != nil && x.mayPromise(e) // before this prompt is among those that wait there
-	run := x.beginPrefill(e, x.nextTransfer(), promised)
+	run := x.beginPrefill(e, x.ticket.Next(upstream.NewTransfer), promised)
 	if promised {
 		x.g.count.promises.Add(1)
-		x.promised, x.transfer, x.params, x.taken = run, run.transfer, x.legs.Promise(run.transfer, home), false
+		x.promised = run
+		x.ticket.Hold(run.transfer, x.legs.Promise(run.transfer, home))
 		return x.flow.Promised()
 	}
 	return x.endPrefill(run)
@@ -135,7 +136,7 @@ func (x *exchange) endPrefill(run *prefillRun) lifecycle.Step {
 	if run.trouble != nil {
 		return x.countFallBack(x.flow.PrefillFailed(*run.trouble))
 	}
-	x.transfer, x.params, x.taken = run.transfer, run.params, false
+	x.ticket.Hold(run.transfer, run.params)
 	return x.countFallBack(x.flow.Prefilled(run.params != nil))
 }
 
@@ -163,7 +164,7 @@ func (x *exchange) settle(run *prefillRun) {
 		run.engine.Served.Add(1)
 		x.watch.Prefill = run.took
 		x.g.roster.Note(run.engine.Key, x.request.Prefix, time.Now())
-		x.kept = x.kept || run.engine.Shares()
+		x.belief.Keep(run.engine.Shares())
 		had, told := run.engine.Spared(run.report, &run.usage)
 		x.looked(run.engine, run.report, had, told)
 	}

@@ -144,7 +144,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), rec: record,
-		watch: lifecycle.Stopwatch{Began: began}, id: id, trace: trace, body: g.admission.Body(),
+		watch: lifecycle.Stopwatch{Began: began}, ticket: lifecycle.Ticket{Request: id}, trace: trace, body: g.admission.Body(),
 	}
 	defer g.complete(x)
 	defer x.body.Release()
@@ -195,7 +195,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	x.request.Turn = g.turns.Add(1)
 	x.rec.Model, x.rec.Stream = x.request.Model, x.request.Stream
 	x.rec.Shape = g.shape(x.request, r)
-	x.legs = upstream.Legs{Request: x.request, Key: g.options.LegKey, ID: x.id, Seed: newSeed(), Learns: g.roster.Learns(x.request)}
+	x.legs = upstream.Legs{Request: x.request, Key: g.options.LegKey, ID: x.ticket.Request, Seed: newSeed(), Learns: g.roster.Learns(x.request)}
 	return nil
 }
 
