@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -14,28 +13,6 @@ import (
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
-
-// answer is what is known of the answer so far.
-type answer struct {
-	kind openai.EngineKind // of the engine that began it
-	// tells: the engine tells which tokens it sends.
-	tells  bool
-	prompt []uint32
-	// sofar are the tokens that the client has and that another engine can go on
-	// after, beyond what it has after them.
-	sofar  []uint32
-	beyond lifecycle.Overlap
-	tokens int
-	// thought are those of them that came as such.
-	thought int
-	finish  string
-	ends    int // answers whose end the client has
-	usage   openai.Usage
-	told    bool // the client has the usage that a stream ends with
-	// id and created of the first engine's chunks, so that a stream which goes
-	// on elsewhere looks like one.
-	id, created json.RawMessage
-}
 
 // decoded is a decode leg from what was asked to how it ended.
 type decoded struct {
@@ -62,19 +39,19 @@ func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
 		return *instead
 	}
 	leave := x.mayLeave(e, about, &d.leg)
-	before := x.answer.tokens
+	before := x.answer.Tokens
 	x.asked = time.Now()
 	d.report, d.trouble = x.decodeLeg(e, about, d.leg, d.promised)
 	d.took = time.Since(x.asked)
 	leave()
-	d.record.Tokens = x.answer.tokens - before
+	d.record.Tokens = x.answer.Tokens - before
 	return x.endDecode(&d)
 }
 
 // askDecode says what a decode leg asks for. It returns what to do instead, where the leg
 // needs a ticket and there is none.
 func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
-	d.leg = upstream.DecodeLeg{Traced: x.trace.Leg(), Mode: d.Resume, Prompt: x.answer.prompt, Sofar: x.answer.sofar}
+	d.leg = upstream.DecodeLeg{Traced: x.trace.Leg(), Mode: d.Resume, Prompt: x.answer.Prompt, Sofar: x.answer.SoFar}
 	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.ID, Span: upstream.SpanOf(d.leg.Traced)}
 	if run := x.promised; run != nil && d.Ticket && d.by.Home.Load() == nil {
 		x.promised = nil
@@ -98,9 +75,9 @@ func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
 	}
 	if !x.flow.Begun {
 		mode, _ := x.mode(about)
-		x.answer = answer{kind: about.Kind, tells: mode != lifecycle.ResumeNever}
+		x.answer = lifecycle.Answer{Kind: about.Kind, Tells: mode != lifecycle.ResumeNever}
 	}
-	d.leg.Tells = x.answer.tells
+	d.leg.Tells = x.answer.Tells
 	return nil
 }
 
@@ -138,7 +115,7 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 	}
 	d.by.Served.Add(1)
 	x.belief.Keep(d.by.Shares())
-	if had, told := d.by.Spared(d.report, &x.answer.usage); !d.Ticket && d.Resume == lifecycle.ResumeNever {
+	if had, told := d.by.Spared(d.report, &x.answer.Usage); !d.Ticket && d.Resume == lifecycle.ResumeNever {
 		x.looked(d.by, d.report, had, told)
 	}
 	if d.Resume != lifecycle.ResumeNever && !d.Moved {
@@ -195,7 +172,7 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 				return false
 			}
 			waiting = false
-			x.landing(time.Now())
+			x.passage.Land(time.Now())
 			x.roomUntil = time.Time{}
 			if d.Params != nil {
 				x.ticket.Use() // also where the client leaves in the middle
@@ -234,7 +211,7 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 	if x.request.Stream && isStream {
 		r := relay{x: x, call: c, greedy: d.Mode == lifecycle.ResumeGreedy, resumed: x.flow.Begun, arrived: arrived}
 		if r.greedy {
-			r.again = x.answer.beyond.Clone()
+			r.again = x.answer.Beyond.Clone()
 		}
 		return r.run()
 	}
@@ -243,7 +220,7 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 
 // endGreedy: the answer was complete but for its end.
 func (x *exchange) endGreedy() *lifecycle.Trouble {
-	x.answer.finish = openai.FinishLength
+	x.answer.Finish = openai.FinishLength
 	finish := openai.FinishLength
 	end := openai.AppendEvent(nil, x.ownChunk([]openai.CompletionChoice{{FinishReason: &finish}}, nil))
 	end = openai.AppendEvent(x.appendUsage(end), []byte(openai.Done))
@@ -273,7 +250,7 @@ func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) (*openai.R
 	data = x.splitWhole(c.Engine, &chunk)
 	now := time.Now()
 	x.watch.Take(now, lifecycle.Sample{Answered: true, Visible: true})
-	x.answer.note(&chunk)
+	x.answer.Note(&chunk)
 	x.said.Add(&chunk, false)
 	report := openai.ParseReport(chunk.Report)
 	if report != nil {
@@ -293,22 +270,8 @@ func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) (*openai.R
 
 // Bounds of what an engine says of its answer.
 const (
-	maxFinish = 64 // bytes of a reason
-
 	maxReason = 255 // bytes of why a cache did not come
 )
-
-// note takes from a chunk what the record has of the answer.
-func (a *answer) note(c *openai.Chunk) {
-	if c.FinishReason != nil {
-		_ = json.Unmarshal(c.FinishReason, &a.finish) // only for the record
-		a.finish = clip.Plain(a.finish, maxFinish)
-	}
-	if c.Usage != nil {
-		a.usage.Take(c.Usage)
-		a.told = a.told || c.Choices == 0
-	}
-}
 
 // noteFound takes in that a prefix of the prompt was found, and how long it is.
 func noteFound(record *ledger.Leg, report *openai.Report) {

@@ -37,7 +37,7 @@ type exchange struct {
 	belief   lifecycle.Belief
 	promised *prefillRun // the prefill leg that runs beside decode legs, which were promised its cache
 	asked    time.Time   // when the last decode leg began
-	answer   answer
+	answer   lifecycle.Answer
 	said     *warm.Said // the answer, for the next turn; nil where that is not of interest
 	waited   bool       // for an engine to come
 	// roomUntil is until when a stream that has begun waits for an engine that has room; zero
@@ -81,7 +81,7 @@ func (x *exchange) run() {
 		case lifecycle.DoEnd:
 			x.end(ledger.Finished, "")
 			x.g.warmer.Answered(warm.Ended{
-				Request: x.request, Said: x.said, Finished: x.rec.Outcome == ledger.Finished, Finish: x.answer.finish, Thought: x.answer.thought,
+				Request: x.request, Said: x.said, Finished: x.rec.Outcome == ledger.Finished, Finish: x.answer.Finish, Thought: x.answer.Thought,
 			})
 			return
 		}
@@ -112,7 +112,7 @@ func (x *exchange) place(decodeOnly bool) lifecycle.Step {
 		request.Whole = true
 	}
 	if x.flow.Begun {
-		kind := x.answer.kind
+		kind := x.answer.Kind
 		w.Kind = &kind
 	}
 	deadline := time.NewTimer(min(time.Until(x.g.roster.LastLoss().Add(x.g.options.EngineWait)), x.g.options.EngineWait))
@@ -241,7 +241,7 @@ func (x *exchange) fail(fault *openai.Error) {
 	if x.flow.Begun {
 		x.g.count.unresumable.Add(1)
 	}
-	if x.passage != nil && !x.passage.over {
+	if !x.passage.IsOver() {
 		x.landed(nil)
 	}
 	x.out.Fault(fault, x.rec)
@@ -262,15 +262,15 @@ func (x *exchange) end(outcome, problem string) {
 	if r.Status == 0 && outcome == ledger.Finished {
 		r.Status = http.StatusOK
 	}
-	r.PromptTokens, r.OutputTokens, r.Finish = x.answer.usage.PromptTokens, x.answer.usage.CompletionTokens, x.answer.finish
+	r.PromptTokens, r.OutputTokens, r.Finish = x.answer.Usage.PromptTokens, x.answer.Usage.CompletionTokens, x.answer.Finish
 	if r.OutputTokens == 0 {
-		r.OutputTokens = x.answer.tokens
+		r.OutputTokens = x.answer.Tokens
 	}
 	if r.PromptTokens == 0 {
-		r.PromptTokens = len(x.answer.prompt)
+		r.PromptTokens = len(x.answer.Prompt)
 	}
-	r.ThinkTokens = min(x.answer.thought, r.OutputTokens)
-	if d := x.answer.usage.OutputDetails; d != nil {
+	r.ThinkTokens = min(x.answer.Thought, r.OutputTokens)
+	if d := x.answer.Usage.OutputDetails; d != nil {
 		r.ThinkTokens = d.ReasoningTokens
 	}
 	r.Latency = x.watch.Latency(time.Now())

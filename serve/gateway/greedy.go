@@ -17,13 +17,13 @@ func (r *relay) translated() []byte {
 	got.Report, got.KVTransfer, got.PromptTokenIDs = nil, nil, nil
 	if got.Usage != nil {
 		u := *got.Usage
-		before := u.PromptTokens - len(x.answer.prompt) // tokens of the answer that were sent as prompt
-		got.Usage = &openai.Usage{PromptTokens: len(x.answer.prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
-		got.Usage.OutputDetails = x.answer.outputDetails(got.Usage.CompletionTokens)
-		x.answer.usage = *got.Usage
+		before := u.PromptTokens - len(x.answer.Prompt) // tokens of the answer that were sent as prompt
+		got.Usage = &openai.Usage{PromptTokens: len(x.answer.Prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
+		got.Usage.OutputDetails = x.answer.OutputDetails(got.Usage.CompletionTokens)
+		x.answer.Usage = *got.Usage
 	}
-	_ = json.Unmarshal(x.answer.id, &got.ID)
-	_ = json.Unmarshal(x.answer.created, &got.Created)
+	_ = json.Unmarshal(x.answer.ID, &got.ID)
+	_ = json.Unmarshal(x.answer.Created, &got.Created)
 	for i := range got.Choices {
 		c := &got.Choices[i]
 		c.Text, c.PromptTokenIDs, c.TokenIDs = r.text, nil, nil
@@ -55,8 +55,8 @@ func asChat(c openai.Completion) openai.ChatChunk {
 // ownChunk is a chunk that no engine sent, as the client's others look.
 func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usage) []byte {
 	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.request.Model, Choices: choices, Usage: usage}
-	_ = json.Unmarshal(x.answer.id, &own.ID)
-	_ = json.Unmarshal(x.answer.created, &own.Created)
+	_ = json.Unmarshal(x.answer.ID, &own.ID)
+	_ = json.Unmarshal(x.answer.Created, &own.Created)
 	var shown any = own
 	if x.request.IsChat() {
 		shown = asChat(own)
@@ -68,23 +68,14 @@ func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usa
 	return data
 }
 
-// outputDetails tell of the thought, of which an engine that goes on after it knows nothing; nil
-// where there was none.
-func (a *answer) outputDetails(tokens int) *openai.OutputUsage {
-	if a.thought == 0 {
-		return nil
-	}
-	return &openai.OutputUsage{ReasoningTokens: min(a.thought, tokens)}
-}
-
 // appendUsage appends the usage that the client wants and that an engine which
 // was lost owes, where it is known.
 func (x *exchange) appendUsage(events []byte) []byte {
 	a := &x.answer
-	if !x.request.WantsUsage || a.told || len(a.prompt) == 0 {
+	if !x.request.WantsUsage || a.Told || len(a.Prompt) == 0 {
 		return events
 	}
-	a.told = true
-	a.usage = openai.Usage{PromptTokens: len(a.prompt), CompletionTokens: a.tokens, TotalTokens: len(a.prompt) + a.tokens, OutputDetails: a.outputDetails(a.tokens)}
-	return openai.AppendEvent(events, x.ownChunk([]openai.CompletionChoice{}, &a.usage))
+	a.Told = true
+	a.Usage = openai.Usage{PromptTokens: len(a.Prompt), CompletionTokens: a.Tokens, TotalTokens: len(a.Prompt) + a.Tokens, OutputDetails: a.OutputDetails(a.Tokens)}
+	return openai.AppendEvent(events, x.ownChunk([]openai.CompletionChoice{}, &a.Usage))
 }

@@ -27,7 +27,7 @@ func (x *exchange) phase() placement.Phases {
 	switch {
 	case !x.flow.Begun || !x.request.IsChat():
 		return x.request.Phase
-	case x.answer.thought > 0 && !x.thought:
+	case x.answer.Thought > 0 && !x.thought:
 		return placement.Think
 	}
 	return placement.Answer
@@ -35,27 +35,16 @@ func (x *exchange) phase() placement.Phases {
 
 // moving is what an exchange knows of its moves.
 type moving struct {
-	departure *moves.Leg // the leg that runs, where it may leave
-	left      *leftLeg   // it has left
-	passage   *passage   // on its way, or the last
-	chosen    int        // moves by choice
-	thought   bool       // its thought has ended
+	departure *moves.Leg         // the leg that runs, where it may leave
+	left      *leftLeg           // it has left
+	passage   *lifecycle.Passage // on its way, or the last
+	chosen    int                // moves by choice
+	thought   bool               // its thought has ended
 }
 
 // leftLeg is what a leg says at its end that has left.
 type leftLeg struct {
 	params json.RawMessage // what the engine that goes on is given; nil for nothing
-}
-
-// passage is a move on its way.
-type passage struct {
-	why      lifecycle.MoveReason
-	from, to string // keys
-	record   ledger.Move
-	offered  bool      // the engine that was left has offered
-	queued   bool      // it did not in time: a request stands in its queue
-	last     time.Time // when the last token before came
-	over     bool      // what came of it is recorded
 }
 
 // mayLeave lets a decode leg leave, where another engine could go on exactly; end is called
@@ -73,7 +62,7 @@ func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *upstream.D
 		d.Move = upstream.NewTransfer()
 	}
 	x.departure = &moves.Leg{Engine: e, Kind: about.Kind, Transfer: d.Move, Request: x.request, ID: x.rec.ID, Avoid: slices.Clone(x.flow.Avoid), Began: time.Now(), Chosen: x.chosen}
-	x.departure.Answered.Store(int64(x.answer.tokens))
+	x.departure.Answered.Store(int64(x.answer.Tokens))
 	x.departure.Phase.Store(uint32(x.phase()))
 	x.g.moves.Add(x.departure)
 	return func() {
@@ -117,9 +106,9 @@ func (x *exchange) thoughtEnded() {
 func (x *exchange) moveByChoice(why lifecycle.MoveReason) {
 	left := leastLeft
 	if limit := x.request.MaxTokens; limit != nil {
-		left = *limit - x.answer.tokens
+		left = *limit - x.answer.Tokens
 	}
-	if x.departure == nil || x.chosen >= maxChosenMoves || left < leastLeft || x.passage != nil && time.Since(x.passage.last) < chosenRest {
+	if x.departure == nil || x.chosen >= maxChosenMoves || left < leastLeft || x.passage != nil && time.Since(x.passage.Last) < chosenRest {
 		return
 	}
 	x.g.moves.Ask(x.departure, why)
@@ -142,7 +131,7 @@ func (r *relay) leaves() bool {
 	r.report = openai.ParseReport(c.Report)
 	var told openai.KVTransfer
 	params := c.Get("kv_transfer_params")
-	all := len(x.answer.prompt) + len(x.request.Resumed) + len(x.answer.sofar)
+	all := len(x.answer.Prompt) + len(x.request.Resumed) + len(x.answer.SoFar)
 	// A ticket for anything else than all but the last token would be refused.
 	if len(params) > 0 && params[0] == '{' && json.Unmarshal(params, &told) == nil && told.Tokens == all-1 {
 		x.left.params = slices.Clone(params)
@@ -167,70 +156,55 @@ func (x *exchange) goElsewhere(e *roster.Engine) lifecycle.Step {
 	if !order.Why.Leaves() {
 		x.chosen++
 	}
-	x.passage = &passage{why: order.Why, from: e.Key, to: order.To, last: x.watch.Last, record: ledger.Move{
-		From: e.Name(), Why: lifecycle.MoveReasons[order.Why], Tokens: x.answer.tokens, AtMs: x.watch.Since(x.watch.Last),
+	x.passage = &lifecycle.Passage{Why: order.Why, From: e.Key, To: order.To, Last: x.watch.Last, Record: ledger.Move{
+		From: e.Name(), Why: lifecycle.MoveReasons[order.Why], Tokens: x.answer.Tokens, AtMs: x.watch.Since(x.watch.Last),
 	}}
 	if order.Placement != (placement.Reason{}) {
-		x.passage.record.Placement = order.Placement.String()
+		x.passage.Record.Placement = order.Placement.String()
 	}
 	x.giveBack() // of before, if no engine came for it
 	x.ticket.Hold(d.Transfer, left.params)
-	x.passage.offered = left.params != nil
+	x.passage.Offered = left.params != nil
 	return x.flow.Moved(e.Key, left.params != nil)
 }
 
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
 // another, and the one that it left where the others are full or gone.
 func (x *exchange) placeMove() lifecycle.Step {
-	if p := x.passage; !p.offered && !p.queued && !p.why.Leaves() && x.answer.kind != openai.KindMeridian && x.mayReturn() {
-		return x.flow.Placed(placement.Choice{Decode: p.from}, nil) // its cache is there, and nowhere else
+	if p := x.passage; !p.Offered && !p.Queued && !p.Why.Leaves() && x.answer.Kind != openai.KindMeridian && x.mayReturn() {
+		return x.flow.Placed(placement.Choice{Decode: p.From}, nil) // its cache is there, and nowhere else
 	}
-	kind := x.answer.kind
-	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Kind: &kind, Avoid: func(key string) bool { return x.flow.Avoids(key) || key == x.passage.from }}, time.Now())
-	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.passage.to && !e.Doubtful && !e.Full }) {
-		return x.flow.Placed(placement.Choice{Decode: x.passage.to}, nil)
+	kind := x.answer.Kind
+	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Kind: &kind, Avoid: func(key string) bool { return x.flow.Avoids(key) || key == x.passage.From }}, time.Now())
+	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.passage.To && !e.Doubtful && !e.Full }) {
+		return x.flow.Placed(placement.Choice{Decode: x.passage.To}, nil)
 	}
 	// Who left by choice is no worse off where it was than with any other.
-	if to, why, ok := placement.Move(candidates, x.passage.from, placement.Request{Turn: x.request.Turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.why.Leaves() || !x.mayReturn()) {
-		x.passage.record.Placement = why.String()
+	if to, why, ok := placement.Move(candidates, x.passage.From, placement.Request{Turn: x.request.Turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.Why.Leaves() || !x.mayReturn()) {
+		x.passage.Record.Placement = why.String()
 		return x.flow.Placed(placement.Choice{Decode: to}, nil)
 	}
 	if x.mayReturn() {
-		return x.flow.Placed(placement.Choice{Decode: x.passage.from}, nil)
+		return x.flow.Placed(placement.Choice{Decode: x.passage.From}, nil)
 	}
 	return x.place(true)
 }
 
 // movesTo: the next leg is at that engine.
-func (x *exchange) movesTo(about *roster.About) { x.passage.record.To = about.ID }
-
-// landing: the engine that a request moved to has sent its first token.
-func (x *exchange) landing(now time.Time) {
-	if p := x.passage; p != nil && p.record.To != "" && p.record.GapMs == 0 {
-		p.record.GapMs = lifecycle.Milliseconds(now.Sub(p.last))
-	}
-}
+func (x *exchange) movesTo(about *roster.About) { x.passage.Record.To = about.ID }
 
 // landed puts a move into the record, when the leg that it came to has ended.
 func (x *exchange) landed(report *openai.Report) {
 	p := x.passage
-	p.over = true
-	end := lifecycle.MoveMoved
-	switch {
-	case p.record.GapMs == 0 && x.abandoned() != "": // its client does not wait for what comes of it
+	end, ok := p.End(report, x.abandoned() != "")
+	if !ok {
 		return
-	case p.record.GapMs == 0:
-		end = lifecycle.MoveLost
-	case p.record.To == p.record.From:
-		end = lifecycle.MoveReturned
-	case report != nil && report.KV == openai.KVLocal, report == nil && !p.offered: // vLLM does not tell
-		end = lifecycle.MoveRecomputed
 	}
-	if report != nil && slices.Index(kvSources, report.KV) >= 0 {
-		p.record.KV = report.KV
+	if report != nil && slices.Contains(kvSources, report.KV) {
+		p.Record.KV = report.KV
 	}
-	x.rec.Moves = append(x.rec.Moves, p.record)
-	x.g.count.moves[p.why][end].Add(1)
+	x.rec.Moves = append(x.rec.Moves, p.Record)
+	x.g.count.moves[p.Why][end].Add(1)
 }
 
 func (c *counters) movesByReason() map[string]map[string]uint64 {

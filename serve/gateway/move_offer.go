@@ -35,7 +35,7 @@ func (r *relay) hangsUp() bool {
 	switch {
 	case d == nil || !d.HangUp.Load() || x.flow.Resume != lifecycle.ResumeGreedy || x.flow.Thinks || r.complete():
 		return false
-	case len(a.sofar) == 0 || !a.beyond.IsEmpty() || !r.again.IsEmpty():
+	case len(a.SoFar) == 0 || !a.Beyond.IsEmpty() || !r.again.IsEmpty():
 		return false // what the engine has computed would be computed twice
 	}
 	x.left = &leftLeg{}
@@ -50,13 +50,13 @@ func (x *exchange) offer(key string) lifecycle.Step {
 		return x.flow.Offered(false, nil)
 	}
 	patience := offerTimeout
-	if !x.passage.why.Leaves() {
+	if !x.passage.Why.Leaves() {
 		patience = chosenOfferTimeout
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
 	defer cancel()
 	run := &prefillRun{engine: e, transfer: upstream.NewTransfer(), traced: x.trace.Leg(), path: openai.PathCompletions, began: time.Now()}
-	body := x.legs.Offer(upstream.DecodeLeg{Transfer: run.transfer, Traced: run.traced, Prompt: x.answer.prompt, Sofar: x.answer.sofar}, e.About.Load())
+	body := x.legs.Offer(upstream.DecodeLeg{Transfer: run.transfer, Traced: run.traced, Prompt: x.answer.Prompt, Sofar: x.answer.SoFar}, e.About.Load())
 	run.params, run.trouble = x.prefillLeg(ctx, run, body)
 	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.Name(), Transfer: run.transfer.String(), Span: upstream.SpanOf(run.traced)}
 	run.trouble.GiveUp("it took too long to offer what it has")
@@ -65,7 +65,7 @@ func (x *exchange) offer(key string) lifecycle.Step {
 		e.Served.Add(1)
 	}
 	x.ticket.Hold(run.transfer, run.params)
-	x.passage.offered = run.params != nil
-	x.passage.queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	x.passage.Offered = run.params != nil
+	x.passage.Queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	return x.flow.Offered(run.params != nil, run.trouble)
 }

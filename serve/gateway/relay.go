@@ -87,7 +87,7 @@ func (r *relay) broken(err error) *lifecycle.Trouble {
 }
 
 // complete: the client has the ends of all answers.
-func (r *relay) complete() bool { return r.x.answer.ends >= r.x.request.Answers }
+func (r *relay) complete() bool { return r.x.answer.Ends >= r.x.request.Answers }
 
 // brokenOff: an engine that is lost after the end of the answer has lost nothing
 // but how many tokens there were, and another one would only end it again.
@@ -180,7 +180,7 @@ func (r *relay) take(data []byte) *lifecycle.Trouble {
 		if !r.onlyOurs() {
 			r.ready = openai.AppendEvent(r.ready, r.shown())
 			x.said.Add(c, r.greedy)
-			x.answer.ends += c.Ends
+			x.answer.Ends += c.Ends
 		}
 		r.settle()
 	}
@@ -237,7 +237,7 @@ func (r *relay) onlyOurs() bool {
 }
 
 // hidden: the client did not ask for the ids that the engine tells.
-func (r *relay) hidden() bool { return r.x.answer.tells && !r.x.request.WantsIDs }
+func (r *relay) hidden() bool { return r.x.answer.Tells && !r.x.request.WantsIDs }
 
 // mode is how the stream can go on, now that its first chunk is here.
 func (r *relay) mode() (lifecycle.ResumeMode, string) {
@@ -246,7 +246,7 @@ func (r *relay) mode() (lifecycle.ResumeMode, string) {
 	case mode == lifecycle.ResumeNever:
 	case !r.chunk.HasTokens:
 		mode, why = lifecycle.ResumeNever, "the engine does not tell which tokens it sent"
-	case mode == lifecycle.ResumeGreedy && len(r.x.answer.prompt) == 0:
+	case mode == lifecycle.ResumeGreedy && len(r.x.answer.Prompt) == 0:
 		mode, why = lifecycle.ResumeNever, "the engine does not tell the prompt's tokens"
 	}
 	return mode, why
@@ -281,12 +281,12 @@ func (r *relay) engineFault() *lifecycle.Trouble {
 // learn takes from a chunk what only the gateway needs.
 func (r *relay) learn() {
 	a, c := &r.x.answer, &r.chunk
-	if len(c.PromptTokens) > 0 && len(a.prompt) == 0 {
-		a.prompt = append(a.prompt, c.PromptTokens...)
-		r.x.learn(a.prompt)
+	if len(c.PromptTokens) > 0 && len(a.Prompt) == 0 {
+		a.Prompt = append(a.Prompt, c.PromptTokens...)
+		r.x.learn(a.Prompt)
 	}
-	if a.id == nil {
-		a.id, a.created = append(a.id, c.Get("id")...), append(a.created, c.Get("created")...)
+	if a.ID == nil {
+		a.ID, a.Created = append(a.ID, c.Get("id")...), append(a.Created, c.Get("created")...)
 	}
 	if rep := openai.ParseReport(c.Report); rep != nil {
 		r.report = rep
@@ -296,7 +296,7 @@ func (r *relay) learn() {
 		}
 	}
 	r.x.noteStopped(c)
-	a.note(c)
+	a.Note(c)
 }
 
 // settle counts the tokens that the client has now. An engine that goes on
@@ -305,15 +305,15 @@ func (r *relay) learn() {
 func (r *relay) settle() {
 	a, c := &r.x.answer, &r.chunk
 	tokens := max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
-	a.tokens += tokens
+	a.Tokens += tokens
 	if d := r.x.departure; d != nil {
-		d.Answered.Store(int64(a.tokens))
+		d.Answered.Store(int64(a.Tokens))
 	}
 	if c.Thought {
 		// Where a thought ends within a chunk, no engine tells where.
-		a.thought += tokens - boolInt(c.Answered && tokens > 0)
+		a.Thought += tokens - boolInt(c.Answered && tokens > 0)
 	}
-	if c.Answered && a.thought > 0 {
+	if c.Answered && a.Thought > 0 {
 		r.x.thoughtEnded()
 	}
 	if r.x.flow.Resume == lifecycle.ResumeNever {
@@ -323,29 +323,29 @@ func (r *relay) settle() {
 		r.x.cannotResume("the engine did not tell which tokens it sent")
 		return
 	}
-	if len(a.sofar)+len(a.beyond.Tokens) > maxResumed {
-		a.sofar, a.beyond = nil, lifecycle.Overlap{}
+	if len(a.SoFar)+len(a.Beyond.Tokens) > maxResumed {
+		a.SoFar, a.Beyond = nil, lifecycle.Overlap{}
 		r.x.cannotResume("the answer is longer than any that goes on elsewhere")
 		return
 	}
 	if r.x.flow.Resume == lifecycle.ResumeGreedy && (c.Thought || r.thoughts.Holds()) {
 		r.x.flow.Thinks = true
-		a.beyond.Tokens = append(a.beyond.Tokens, c.Tokens...)
+		a.Beyond.Tokens = append(a.Beyond.Tokens, c.Tokens...)
 		return
 	}
 	if r.x.flow.Resume == lifecycle.ResumeExact {
-		a.sofar = append(a.sofar, c.Tokens...)
+		a.SoFar = append(a.SoFar, c.Tokens...)
 		return
 	}
-	a.beyond.Tokens = append(a.beyond.Tokens, c.Tokens...)
+	a.Beyond.Tokens = append(a.Beyond.Tokens, c.Tokens...)
 	switch {
 	case !c.Answered:
 	case r.whole && r.again.IsEmpty():
 		r.x.flow.Thinks = false
-		a.sofar = append(a.sofar, a.beyond.Tokens...)
-		a.beyond = lifecycle.Overlap{}
+		a.SoFar = append(a.SoFar, a.Beyond.Tokens...)
+		a.Beyond = lifecycle.Overlap{}
 	default:
-		a.beyond.Text = append(a.beyond.Text, r.said()...)
+		a.Beyond.Text = append(a.Beyond.Text, r.said()...)
 	}
 }
 
@@ -367,7 +367,7 @@ func (r *relay) shown() []byte {
 	case r.greedy:
 		return r.translated()
 	case r.resumed:
-		return c.Without(hidden, append(forced, openai.Edit{Name: "id", Value: a.id}, openai.Edit{Name: "created", Value: orNull(a.created)})...)
+		return c.Without(hidden, append(forced, openai.Edit{Name: "id", Value: a.ID}, openai.Edit{Name: "created", Value: orNull(a.Created)})...)
 	case strip:
 		return c.Without(hidden, forced...)
 	}

@@ -28,7 +28,7 @@ func TestWhatIsKeptGrowsEvenly(t *testing.T) {
 		r.settle()
 	}
 	runtime.ReadMemStats(&after)
-	text := len(r.x.answer.beyond.Text)
+	text := len(r.x.answer.Beyond.Text)
 	if spent := after.TotalAlloc - before.TotalAlloc; text < 20*pieces || spent > 100*uint64(text) {
 		t.Errorf("%d bytes were taken for %d", spent, text)
 	}
@@ -36,10 +36,10 @@ func TestWhatIsKeptGrowsEvenly(t *testing.T) {
 
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	r := settled()
-	r.x.answer.sofar = make([]uint32, maxResumed)
+	r.x.answer.SoFar = make([]uint32, maxResumed)
 	r.settle()
-	if r.settle(); r.x.flow.Resume != lifecycle.ResumeNever || r.x.answer.sofar != nil || r.x.answer.beyond.Tokens != nil {
-		t.Errorf("%d and %d tokens are kept", len(r.x.answer.sofar), len(r.x.answer.beyond.Tokens))
+	if r.settle(); r.x.flow.Resume != lifecycle.ResumeNever || r.x.answer.SoFar != nil || r.x.answer.Beyond.Tokens != nil {
+		t.Errorf("%d and %d tokens are kept", len(r.x.answer.SoFar), len(r.x.answer.Beyond.Tokens))
 	}
 }
 

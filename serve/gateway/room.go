@@ -34,7 +34,7 @@ func (x *exchange) maySpare() bool {
 
 // mayReturn tells whether a request may go on at the engine that it has just left.
 func (x *exchange) mayReturn() bool {
-	e := x.g.roster.Get(x.passage.from)
+	e := x.g.roster.Get(x.passage.From)
 	return e != nil && e.Up.Load() && !x.flow.Avoids(e.Key) && !x.g.roster.IsFull(e)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
@@ -203,9 +204,9 @@ func TestHostileSparedTokens(t *testing.T) {
 		`{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":-4}}`:    true,
 		`{"prompt_tokens":10,"prompt_tokens_details":{"cached_tokens":40000}}`: true,
 	} {
-		var a answer
-		a.note(&openai.Chunk{Usage: []byte(said)})
-		s, got := new(roster.Engine).Spared(nil, &a.usage)
+		var a lifecycle.Answer
+		a.Note(&openai.Chunk{Usage: []byte(said)})
+		s, got := new(roster.Engine).Spared(nil, &a.Usage)
 		if got != told || s.Tokens < 0 || s.Tokens > s.Of || s.Of > openai.MaxUsage {
 			t.Errorf("%s is %+v, told %v, want %v", said, s, got, told)
 		}
