@@ -31,7 +31,7 @@ type decoded struct {
 func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
 	e := x.g.roster.Get(s.Engine)
 	if e == nil {
-		return x.flow.DecodeFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: s.Engine, Fault: openai.Unavailable("the engine is gone")})
+		return x.life.Route.DecodeFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: s.Engine, Fault: openai.Unavailable("the engine is gone")})
 	}
 	about := e.About.Load()
 	d := decoded{Step: s, by: e}
@@ -39,19 +39,19 @@ func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
 		return *instead
 	}
 	leave := x.mayLeave(e, about, &d.leg)
-	before := x.answer.Tokens
-	x.asked = time.Now()
+	before := x.life.Answer.Tokens
+	x.life.Asked = time.Now()
 	d.report, d.trouble = x.decodeLeg(e, about, d.leg, d.promised)
-	d.took = time.Since(x.asked)
+	d.took = time.Since(x.life.Asked)
 	leave()
-	d.record.Tokens = x.answer.Tokens - before
+	d.record.Tokens = x.life.Answer.Tokens - before
 	return x.endDecode(&d)
 }
 
 // askDecode says what a decode leg asks for. It returns what to do instead, where the leg
 // needs a ticket and there is none.
 func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
-	d.leg = upstream.DecodeLeg{Traced: x.trace.Leg(), Mode: d.Resume, Prompt: x.answer.Prompt, Sofar: x.answer.SoFar}
+	d.leg = upstream.DecodeLeg{Traced: x.trace.Leg(), Mode: d.Resume, Prompt: x.life.Answer.Prompt, Sofar: x.life.Answer.SoFar}
 	d.record = ledger.Leg{Kind: ledger.DecodeLeg, Engine: about.ID, Span: upstream.SpanOf(d.leg.Traced)}
 	if run := x.promised; run != nil && d.Ticket && d.by.Home.Load() == nil {
 		x.promised = nil
@@ -60,11 +60,11 @@ func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
 		}
 	}
 	if d.Ticket {
-		d.leg.Transfer, d.leg.Params, d.promised = x.ticket.Transfer, x.ticket.Params, x.promised
-		d.record.Transfer = x.ticket.Transfer.String()
-	} else if x.dropPromised(otherLegFailed); !x.flow.Ticket { // else it is kept until this engine has begun
+		d.leg.Transfer, d.leg.Params, d.promised = x.life.Ticket.Transfer, x.life.Ticket.Params, x.promised
+		d.record.Transfer = x.life.Ticket.Transfer.String()
+	} else if x.dropPromised(otherLegFailed); !x.life.Route.Ticket { // else it is kept until this engine has begun
 		x.giveBack()
-		x.ticket.Drop()
+		x.life.Ticket.Drop()
 	}
 	switch {
 	case d.Moved:
@@ -73,11 +73,11 @@ func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
 	case d.Resume != lifecycle.ResumeNever:
 		d.record.Kind = ledger.ResumeLeg
 	}
-	if !x.flow.Begun {
+	if !x.life.Route.Begun {
 		mode, _ := x.mode(about)
-		x.answer = lifecycle.Answer{Kind: about.Kind, Tells: mode != lifecycle.ResumeNever}
+		x.life.Answer = lifecycle.Answer{Kind: about.Kind, Tells: mode != lifecycle.ResumeNever}
 	}
-	d.leg.Tells = x.answer.Tells
+	d.leg.Tells = x.life.Answer.Tells
 	return nil
 }
 
@@ -88,7 +88,7 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 		x.g.roster.Refused(d.by, d.trouble.Fault.RetryAfter)
 	}
 	if d.Ticket && (d.trouble == nil || d.trouble.Reached && d.trouble.Kind != lifecycle.Refused) {
-		x.ticket.Use()
+		x.life.Ticket.Use()
 	}
 	x.judge(d.by, &d.record, d.Ticket, d.report)
 	switch {
@@ -96,26 +96,26 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 	case d.Moved:
 		x.landed(d.report)
 	case d.Resume != lifecycle.ResumeNever:
-		x.rec.Resumed++
+		x.life.Record.Resumed++
 	}
-	if d.trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.flow.Begun {
+	if d.trouble != nil && d.promised.failed() && x.ctx.Err() == nil && !x.life.Route.Begun {
 		x.promised = nil
 		x.g.count.broken.Add(1)
 		next := x.endPrefill(d.promised)
 		d.trouble.GiveUp(otherLegFailed)
-		x.note(d.record, x.asked, d.took, d.trouble)
+		x.note(d.record, x.life.Asked, d.took, d.trouble)
 		return next
 	}
 	if d.trouble == nil {
 		x.joinPromised()
 	}
-	x.note(d.record, x.asked, d.took, d.trouble)
+	x.note(d.record, x.life.Asked, d.took, d.trouble)
 	if d.trouble != nil {
 		return x.afterFailure(d)
 	}
 	d.by.Served.Add(1)
-	x.belief.Keep(d.by.Shares())
-	if had, told := d.by.Spared(d.report, &x.answer.Usage); !d.Ticket && d.Resume == lifecycle.ResumeNever {
+	x.life.Belief.Keep(d.by.Shares())
+	if had, told := d.by.Spared(d.report, &x.life.Answer.Usage); !d.Ticket && d.Resume == lifecycle.ResumeNever {
 		x.looked(d.by, d.report, had, told)
 	}
 	if d.Resume != lifecycle.ResumeNever && !d.Moved {
@@ -124,17 +124,17 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 	if x.left != nil {
 		return x.goElsewhere(d.by)
 	}
-	return x.flow.Finished()
+	return x.life.Route.Finished()
 }
 
 // afterFailure is what to do after a decode leg that failed.
 func (x *exchange) afterFailure(d *decoded) lifecycle.Step {
 	x.g.roster.Hurry()
-	next := x.flow.DecodeFailed(*d.trouble)
+	next := x.life.Route.DecodeFailed(*d.trouble)
 	if d.Ticket {
 		x.countFallBack(next)
 	}
-	if !x.flow.Ticket {
+	if !x.life.Route.Ticket {
 		x.dropPromised(otherLegFailed)
 	}
 	return next
@@ -145,11 +145,11 @@ func (x *exchange) mode(about *roster.About) (lifecycle.ResumeMode, string) {
 	if x.g.options.NoResume {
 		return lifecycle.ResumeNever, "going on with another engine is turned off"
 	}
-	return lifecycle.Resumable(x.request, about.Kind, about.MaxContext)
+	return lifecycle.Resumable(x.life.Request, about.Kind, about.MaxContext)
 }
 
 func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.DecodeLeg, promised *prefillRun) (*openai.Report, *lifecycle.Trouble) {
-	path, body := x.request.Endpoint, []byte(nil)
+	path, body := x.life.Request.Endpoint, []byte(nil)
 	if d.Mode == lifecycle.ResumeGreedy {
 		var left bool
 		if body, left = x.legs.Greedy(d, about); !left {
@@ -157,13 +157,13 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 		}
 		path = openai.PathCompletions
 	} else {
-		d.ThoughtEnd = x.g.warmer.ThoughtEnd(x.request, e)
+		d.ThoughtEnd = x.g.warmer.ThoughtEnd(x.life.Request, e)
 		body = x.legs.Decode(d, about)
 	}
 	e.Running.Add(1)
 	computed := func() {}
 	if d.Params == nil {
-		computed = x.g.roster.Computes(e, x.request)
+		computed = x.g.roster.Computes(e, x.life.Request)
 	}
 	waiting := true
 	arrived := func() bool {
@@ -172,18 +172,18 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 				return false
 			}
 			waiting = false
-			x.passage.Land(time.Now())
-			x.roomUntil = time.Time{}
+			x.life.Passage.Land(time.Now())
+			x.life.HasRoom()
 			if d.Params != nil {
-				x.ticket.Use() // also where the client leaves in the middle
+				x.life.Ticket.Use() // also where the client leaves in the middle
 			}
-			if d.Params == nil && x.flow.Ticket { // it went back to the engine whose ticket it is
-				x.flow.Ticket = false
+			if d.Params == nil && x.life.Route.Ticket { // it went back to the engine whose ticket it is
+				x.life.Route.Ticket = false
 				x.giveBack()
-				x.ticket.Drop()
+				x.life.Ticket.Drop()
 			}
 			computed()
-			x.g.roster.Note(e.Key, x.request.Prefix, time.Now())
+			x.g.roster.Note(e.Key, x.life.Request.Prefix, time.Now())
 			x.notePromised()
 		}
 		return true
@@ -195,23 +195,23 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 		}
 	}()
 	silent := x.g.options.AnswerTimeout
-	if x.request.Stream {
+	if x.life.Request.Stream {
 		silent = x.g.options.FirstTokenTimeout
 	}
 	ctx := x.ctx
 	if promised != nil {
 		ctx, silent = promised.alive, silent+x.g.options.PrefillTimeout
 	}
-	c, trouble := x.g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: path, Body: body, Client: x.request.Body, ID: x.rec.ID, Trace: &x.trace, Traced: d.Traced, Silent: silent})
+	c, trouble := x.g.upstream.Send(ctx, upstream.Leg{Engine: e, Path: path, Body: body, Client: x.life.Request.Body, ID: x.life.Record.ID, Trace: &x.trace, Traced: d.Traced, Silent: silent})
 	if trouble != nil {
 		return nil, trouble
 	}
 	defer c.Close()
 	isStream := strings.HasPrefix(c.Response.Header.Get("Content-Type"), openai.EventStream)
-	if x.request.Stream && isStream {
-		r := relay{x: x, call: c, greedy: d.Mode == lifecycle.ResumeGreedy, resumed: x.flow.Begun, arrived: arrived}
+	if x.life.Request.Stream && isStream {
+		r := relay{x: x, call: c, greedy: d.Mode == lifecycle.ResumeGreedy, resumed: x.life.Route.Begun, arrived: arrived}
 		if r.greedy {
-			r.again = x.answer.Beyond.Clone()
+			r.again = x.life.Answer.Beyond.Clone()
 		}
 		return r.run()
 	}
@@ -220,11 +220,11 @@ func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.D
 
 // endGreedy: the answer was complete but for its end.
 func (x *exchange) endGreedy() *lifecycle.Trouble {
-	x.answer.Finish = openai.FinishLength
+	x.life.Answer.Finish = openai.FinishLength
 	finish := openai.FinishLength
 	end := openai.AppendEvent(nil, x.ownChunk([]openai.CompletionChoice{{FinishReason: &finish}}, nil))
 	end = openai.AppendEvent(x.appendUsage(end), []byte(openai.Done))
-	x.out.Events(end, x.rec)
+	x.out.Events(end, x.life.Record)
 	return nil
 }
 
@@ -249,8 +249,8 @@ func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) (*openai.R
 	}
 	data = x.splitWhole(c.Engine, &chunk)
 	now := time.Now()
-	x.watch.Take(now, lifecycle.Sample{Answered: true, Visible: true})
-	x.answer.Note(&chunk)
+	x.life.Clock.Take(now, lifecycle.Sample{Answered: true, Visible: true})
+	x.life.Answer.Note(&chunk)
 	x.said.Add(&chunk, false)
 	report := openai.ParseReport(chunk.Report)
 	if report != nil {
@@ -264,7 +264,7 @@ func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) (*openai.R
 	if len(chunk.PromptTokens) > 0 {
 		x.learn(chunk.PromptTokens)
 	}
-	x.out.Whole(data, x.rec, x.watch.Latency(now))
+	x.out.Whole(data, x.life.Record, x.life.Clock.Latency(now))
 	return report, nil
 }
 
@@ -297,7 +297,7 @@ func (x *exchange) judge(e *roster.Engine, record *ledger.Leg, ticket bool, repo
 	if ticket {
 		x.g.count.fellBack.Add(1)
 	}
-	if x.belief.IsCached() {
+	if x.life.Belief.IsCached() {
 		x.g.roster.Misjudged(e.Key)
 	}
 }

@@ -12,50 +12,39 @@ import (
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/lifecycle"
-	"meridian/serve/gateway/request"
+	"meridian/serve/gateway/moves"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/gateway/warm"
 	"meridian/serve/openai"
 )
 
-// exchange is one request on its way through the gateway: the shell around
-// flow.
+// exchange is one request on its way through the gateway: the shell around its life.
 type exchange struct {
-	g       *Gateway
-	ctx     context.Context
-	out     *edge.Writer
-	body    budget.Held
-	request *request.Request
-	legs    upstream.Legs
-	flow    lifecycle.Route
-	watch   lifecycle.Stopwatch
-	rec     *ledger.Record
+	g    *Gateway
+	ctx  context.Context
+	out  *edge.Writer
+	body budget.Held
+	legs upstream.Legs
+	life lifecycle.Life
 
-	trace    upstream.Trace
-	ticket   lifecycle.Ticket
-	belief   lifecycle.Belief
-	promised *prefillRun // the prefill leg that runs beside decode legs, which were promised its cache
-	asked    time.Time   // when the last decode leg began
-	answer   lifecycle.Answer
-	said     *warm.Said // the answer, for the next turn; nil where that is not of interest
-	waited   bool       // for an engine to come
-	// roomUntil is until when a stream that has begun waits for an engine that has room; zero
-	// while one has it.
-	roomUntil time.Time
-	moving
+	trace     upstream.Trace
+	promised  *prefillRun // the prefill leg that runs beside decode legs, which were promised its cache
+	said      *warm.Said  // the answer, for the next turn; nil where that is not of interest
+	departure *moves.Leg  // the decode leg that runs, where it may leave
+	left      *leftLeg    // it has left
 }
 
-// run does what flow says until it is over.
+// run does what its life says until it is over.
 func (x *exchange) run() {
 	defer func() {
 		x.dropPromised(otherLegFailed)
 		x.giveBack()
 		x.said.Release()
-		slices.SortStableFunc(x.rec.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
+		slices.SortStableFunc(x.life.Record.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
-	x.said = x.g.warmer.Gather(x.request)
-	next := x.flow.Start()
+	x.said = x.g.warmer.Gather(x.life.Request)
+	next := x.life.Route.Start()
 	for {
 		// Who has the whole answer may go: that is no abandoning.
 		if why := x.abandoned(); why != "" && next.Do != lifecycle.DoEnd {
@@ -81,7 +70,7 @@ func (x *exchange) run() {
 		case lifecycle.DoEnd:
 			x.end(ledger.Finished, "")
 			x.g.warmer.Answered(warm.Ended{
-				Request: x.request, Said: x.said, Finished: x.rec.Outcome == ledger.Finished, Finish: x.answer.Finish, Thought: x.answer.Thought,
+				Request: x.life.Request, Said: x.said, Finished: x.life.Record.Outcome == ledger.Finished, Finish: x.life.Answer.Finish, Thought: x.life.Answer.Thought,
 			})
 			return
 		}
@@ -104,15 +93,15 @@ func (x *exchange) abandoned() string {
 // place chooses engines. Where none is there it waits, once and not for longer than
 // an engine that was lost may need to come back: after that there is none to wait for.
 func (x *exchange) place(decodeOnly bool) lifecycle.Step {
-	w := roster.Wanted{Request: x.request, Avoid: x.flow.Avoids, Spare: x.maySpare()}
-	request := x.request.Placement()
-	request.Phase = x.phase()
-	request.Overflows = x.flow.Begun || x.flow.IsRefused()
+	w := roster.Wanted{Request: x.life.Request, Avoid: x.life.Route.Avoids, Spare: x.maySpare()}
+	request := x.life.Request.Placement()
+	request.Phase = x.life.Phase()
+	request.Overflows = x.life.Route.Begun || x.life.Route.IsRefused()
 	if decodeOnly {
 		request.Whole = true
 	}
-	if x.flow.Begun {
-		kind := x.answer.Kind
+	if x.life.Route.Begun {
+		kind := x.life.Answer.Kind
 		w.Kind = &kind
 	}
 	deadline := time.NewTimer(min(time.Until(x.g.roster.LastLoss().Add(x.g.options.EngineWait)), x.g.options.EngineWait))
@@ -121,29 +110,29 @@ func (x *exchange) place(decodeOnly bool) lifecycle.Step {
 		news := x.g.roster.News()
 		candidates := x.g.roster.Candidates(w, time.Now())
 		choice, err := placement.Choose(candidates, request, x.g.options.Place)
-		if err == nil && x.flow.Begun && tookNoMore(candidates, choice.Decode) {
+		if err == nil && x.life.Route.Begun && tookNoMore(candidates, choice.Decode) {
 			if x.awaitRoom(news) {
 				continue
 			}
-			if x.flow.IsRefused() {
-				return x.flow.Placed(choice, placement.ErrNoEngine)
+			if x.life.Route.IsRefused() {
+				return x.life.Route.Placed(choice, placement.ErrNoEngine)
 			}
 		}
 		if err == nil {
 			x.held(candidates, choice)
 			x.believe(candidates, choice)
 			x.placed(choice, decodeOnly)
-			return x.flow.Placed(choice, nil)
+			return x.life.Route.Placed(choice, nil)
 		}
-		if x.waited {
-			return x.flow.Placed(choice, err)
+		if x.life.Waited {
+			return x.life.Route.Placed(choice, err)
 		}
 		select {
 		case <-news:
 		case <-deadline.C:
-			x.waited = true
+			x.life.Waited = true
 		case <-x.ctx.Done():
-			return x.flow.Placed(choice, err)
+			return x.life.Route.Placed(choice, err)
 		}
 	}
 }
@@ -154,7 +143,7 @@ const shownHeld = 8
 // held records what engines hold of the prompt, as far as is known, and counts
 // how the chosen one's was known.
 func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
-	x.rec.Held = nil
+	x.life.Record.Held = nil
 	known := placedByNothing
 	for _, e := range candidates {
 		if chosen := e.ID == c.Decode || e.ID == c.Prefill; chosen && e.Stored > e.Held {
@@ -163,8 +152,8 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 		if e.Held == 0 {
 			continue
 		}
-		if len(x.rec.Held) < shownHeld {
-			x.rec.Held = append(x.rec.Held, ledger.Held{Engine: x.g.roster.Name(e.ID), Tokens: e.Held, Told: e.Told})
+		if len(x.life.Record.Held) < shownHeld {
+			x.life.Record.Held = append(x.life.Record.Held, ledger.Held{Engine: x.g.roster.Name(e.ID), Tokens: e.Held, Told: e.Told})
 		}
 		switch {
 		case e.ID != c.Decode && e.ID != c.Prefill:
@@ -177,25 +166,25 @@ func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
 	if c.PrefillWhy.Kind == placement.Stored {
 		known = placedByStored
 	}
-	slices.SortFunc(x.rec.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
+	slices.SortFunc(x.life.Record.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
 	x.g.count.placements[known].Add(1)
 }
 
 func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
-	x.belief.Placed(c)
-	if !decodeOnly || !x.flow.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
-		x.rec.Placement = x.g.roster.Named(c).String()
+	x.life.Belief.Placed(c)
+	if !decodeOnly || !x.life.Route.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
+		x.life.Record.Placement = x.g.roster.Named(c).String()
 	}
 }
 
 func (x *exchange) placePrefill(decode string) lifecycle.Step {
-	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Avoid: x.flow.Avoids}, time.Now())
-	c, ok := placement.ChoosePrefill(candidates, decode, x.request.Placement(), x.g.options.Place)
+	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.life.Request, Avoid: x.life.Route.Avoids}, time.Now())
+	c, ok := placement.ChoosePrefill(candidates, decode, x.life.Request.Placement(), x.g.options.Place)
 	if !ok {
-		return x.countFallBack(x.flow.PrefillGone())
+		return x.countFallBack(x.life.Route.PrefillGone())
 	}
 	x.placed(c, false)
-	return x.flow.Placed(c, nil)
+	return x.life.Route.Placed(c, nil)
 }
 
 // countFallBack counts a prompt that was to be handed over, where the next step
@@ -210,7 +199,7 @@ func (x *exchange) countFallBack(next lifecycle.Step) lifecycle.Step {
 // learn remembers which tokens the prompt came to.
 func (x *exchange) learn(prompt []uint32) {
 	if x.legs.Learns {
-		x.g.roster.LearnTokens(x.request.Prefix, prompt)
+		x.g.roster.LearnTokens(x.life.Request.Prefix, prompt)
 	}
 }
 
@@ -219,7 +208,7 @@ const otherLegFailed = "the other leg failed"
 
 // note puts a leg into the record.
 func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *lifecycle.Trouble) {
-	l.StartMs, l.Ms = x.watch.Since(began), lifecycle.Milliseconds(took)
+	l.StartMs, l.Ms = x.life.Clock.Since(began), lifecycle.Milliseconds(took)
 	l.Status = http.StatusOK
 	end := endOf(t)
 	if t != nil {
@@ -229,7 +218,7 @@ func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *li
 		}
 	}
 	x.g.count.legs[slices.Index(legKinds, l.Kind)][end].Add(1)
-	x.rec.Legs = append(x.rec.Legs, l)
+	x.life.Record.Legs = append(x.life.Record.Legs, l)
 }
 
 // fail tells the client, in whatever form is still possible.
@@ -238,14 +227,14 @@ func (x *exchange) fail(fault *openai.Error) {
 	if fault.Status < 500 {
 		outcome = ledger.Refused
 	}
-	if x.flow.Begun {
+	if x.life.Route.Begun {
 		x.g.count.unresumable.Add(1)
 	}
-	if !x.passage.IsOver() {
+	if !x.life.Passage.IsOver() {
 		x.landed(nil)
 	}
-	x.out.Fault(fault, x.rec)
-	x.rec.Status = fault.Status
+	x.out.Fault(fault, x.life.Record)
+	x.life.Record.Status = fault.Status
 	x.end(outcome, fault.Recorded())
 }
 
@@ -254,24 +243,8 @@ func (x *exchange) end(outcome, problem string) {
 	if outcome == ledger.Finished && x.out.Err != nil {
 		outcome, problem = ledger.Cancelled, x.out.Err.Error()
 	}
-	if outcome == ledger.Finished && x.belief.IsKept() {
-		x.g.roster.NoteKept(x.request.Prefix, time.Now())
+	if outcome == ledger.Finished && x.life.Belief.IsKept() {
+		x.g.roster.NoteKept(x.life.Request.Prefix, time.Now())
 	}
-	r := x.rec
-	r.Outcome, r.Problem = outcome, problem
-	if r.Status == 0 && outcome == ledger.Finished {
-		r.Status = http.StatusOK
-	}
-	r.PromptTokens, r.OutputTokens, r.Finish = x.answer.Usage.PromptTokens, x.answer.Usage.CompletionTokens, x.answer.Finish
-	if r.OutputTokens == 0 {
-		r.OutputTokens = x.answer.Tokens
-	}
-	if r.PromptTokens == 0 {
-		r.PromptTokens = len(x.answer.Prompt)
-	}
-	r.ThinkTokens = min(x.answer.Thought, r.OutputTokens)
-	if d := x.answer.Usage.OutputDetails; d != nil {
-		r.ThinkTokens = d.ReasoningTokens
-	}
-	r.Latency = x.watch.Latency(time.Now())
+	x.life.End(outcome, problem, time.Now())
 }

@@ -25,23 +25,23 @@ const (
 // can have used. It does not wait for that.
 func (x *exchange) giveBack() {
 	g := x.g
-	params, isObject := openai.ViewBody(x.ticket.Params)
-	if !x.ticket.IsUnused() || !isObject || !params.Has("meridian_ticket") {
+	params, isObject := openai.ViewBody(x.life.Ticket.Params)
+	if !x.life.Ticket.IsUnused() || !isObject || !params.Has("meridian_ticket") {
 		return
 	}
-	e := g.roster.LeastBusy(x.request.Model, x.flow.Avoid)
-	if e == nil && x.flow.Decode != x.flow.Offers {
-		e = g.roster.Get(x.flow.Decode)
+	e := g.roster.LeastBusy(x.life.Request.Model, x.life.Route.Avoid)
+	if e == nil && x.life.Route.Decode != x.life.Route.Offers {
+		e = g.roster.Get(x.life.Route.Decode)
 	}
 	if e == nil {
 		return
 	}
 	body, err := json.Marshal(map[string]any{
-		"model": x.request.Model, "prompt": []int{0}, "max_tokens": 1,
+		"model": x.life.Request.Model, "prompt": []int{0}, "max_tokens": 1,
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {
-		g.options.Logger.Debug("a ticket cannot be given back", "request", x.ticket.Request.String(), "transfer", x.ticket.Transfer.String(), "engine", e.Name(), "error", err)
+		g.options.Logger.Debug("a ticket cannot be given back", "request", x.life.Ticket.Request.String(), "transfer", x.life.Ticket.Transfer.String(), "engine", e.Name(), "error", err)
 		return
 	}
 	select {
@@ -49,7 +49,7 @@ func (x *exchange) giveBack() {
 	default:
 		return
 	}
-	of, transfer := x.ticket.Request.String(), x.ticket.Transfer.String()
+	of, transfer := x.life.Ticket.Request.String(), x.life.Ticket.Transfer.String()
 	g.active.Go(func() {
 		defer func() { <-g.givingBack }()
 		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)

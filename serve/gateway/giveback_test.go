@@ -62,7 +62,10 @@ func TestTicketIsGivenBackElsewhere(t *testing.T) {
 		failed := c.roster.All()[i]
 		avoid = append(avoid, failed.Key)
 		ticket := base64.StdEncoding.EncodeToString([]byte(want))
-		x := &exchange{g: c.Gateway, request: &request.Request{Model: "m"}, flow: lifecycle.Route{Decode: c.roster.All()[0].Key, Avoid: avoid}, ticket: lifecycle.Ticket{Params: []byte(`{"meridian_ticket":"` + ticket + `"}`)}}
+		x := &exchange{g: c.Gateway, life: lifecycle.Life{
+			Request: &request.Request{Model: "m"}, Route: lifecycle.Route{Decode: c.roster.All()[0].Key, Avoid: avoid},
+			Ticket: lifecycle.Ticket{Params: []byte(`{"meridian_ticket":"` + ticket + `"}`)},
+		}}
 		x.giveBack()
 		stub := c.decode[1-i]
 		c.until("it is given back to "+want, func() bool { return len(stub.seen()) == 1 })

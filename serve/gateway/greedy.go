@@ -17,22 +17,22 @@ func (r *relay) translated() []byte {
 	got.Report, got.KVTransfer, got.PromptTokenIDs = nil, nil, nil
 	if got.Usage != nil {
 		u := *got.Usage
-		before := u.PromptTokens - len(x.answer.Prompt) // tokens of the answer that were sent as prompt
-		got.Usage = &openai.Usage{PromptTokens: len(x.answer.Prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
-		got.Usage.OutputDetails = x.answer.OutputDetails(got.Usage.CompletionTokens)
-		x.answer.Usage = *got.Usage
+		before := u.PromptTokens - len(x.life.Answer.Prompt) // tokens of the answer that were sent as prompt
+		got.Usage = &openai.Usage{PromptTokens: len(x.life.Answer.Prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
+		got.Usage.OutputDetails = x.life.Answer.OutputDetails(got.Usage.CompletionTokens)
+		x.life.Answer.Usage = *got.Usage
 	}
-	_ = json.Unmarshal(x.answer.ID, &got.ID)
-	_ = json.Unmarshal(x.answer.Created, &got.Created)
+	_ = json.Unmarshal(x.life.Answer.ID, &got.ID)
+	_ = json.Unmarshal(x.life.Answer.Created, &got.Created)
 	for i := range got.Choices {
 		c := &got.Choices[i]
 		c.Text, c.PromptTokenIDs, c.TokenIDs = r.text, nil, nil
-		if x.request.WantsIDs {
+		if x.life.Request.WantsIDs {
 			c.TokenIDs = &r.chunk.Tokens
 		}
 	}
 	var shown any = got
-	if x.request.IsChat() {
+	if x.life.Request.IsChat() {
 		shown = asChat(got)
 	}
 	data, err := json.Marshal(shown)
@@ -54,11 +54,11 @@ func asChat(c openai.Completion) openai.ChatChunk {
 
 // ownChunk is a chunk that no engine sent, as the client's others look.
 func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usage) []byte {
-	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.request.Model, Choices: choices, Usage: usage}
-	_ = json.Unmarshal(x.answer.ID, &own.ID)
-	_ = json.Unmarshal(x.answer.Created, &own.Created)
+	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.life.Request.Model, Choices: choices, Usage: usage}
+	_ = json.Unmarshal(x.life.Answer.ID, &own.ID)
+	_ = json.Unmarshal(x.life.Answer.Created, &own.Created)
 	var shown any = own
-	if x.request.IsChat() {
+	if x.life.Request.IsChat() {
 		shown = asChat(own)
 	}
 	data, err := json.Marshal(shown)
@@ -71,8 +71,8 @@ func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usa
 // appendUsage appends the usage that the client wants and that an engine which
 // was lost owes, where it is known.
 func (x *exchange) appendUsage(events []byte) []byte {
-	a := &x.answer
-	if !x.request.WantsUsage || a.Told || len(a.Prompt) == 0 {
+	a := &x.life.Answer
+	if !x.life.Request.WantsUsage || a.Told || len(a.Prompt) == 0 {
 		return events
 	}
 	a.Told = true

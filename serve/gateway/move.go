@@ -6,41 +6,12 @@ import (
 	"time"
 
 	"meridian/decide/placement"
-	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/moves"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
-
-const (
-	// maxChosenMoves is how often a request leaves by choice, chosenRest how long it stays
-	// before it does again, and leastLeft how many tokens it must have left.
-	maxChosenMoves = 2
-	chosenRest     = 2 * time.Second
-	leastLeft      = 16
-)
-
-// phase is what the request's next token is of, as far as is known.
-func (x *exchange) phase() placement.Phases {
-	switch {
-	case !x.flow.Begun || !x.request.IsChat():
-		return x.request.Phase
-	case x.answer.Thought > 0 && !x.thought:
-		return placement.Think
-	}
-	return placement.Answer
-}
-
-// moving is what an exchange knows of its moves.
-type moving struct {
-	departure *moves.Leg         // the leg that runs, where it may leave
-	left      *leftLeg           // it has left
-	passage   *lifecycle.Passage // on its way, or the last
-	chosen    int                // moves by choice
-	thought   bool               // its thought has ended
-}
 
 // leftLeg is what a leg says at its end that has left.
 type leftLeg struct {
@@ -51,19 +22,19 @@ type leftLeg struct {
 // when the leg has ended.
 func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *upstream.DecodeLeg) (end func()) {
 	x.departure, x.left = nil, nil
-	mode := x.flow.Resume
-	if !x.flow.Begun {
+	mode := x.life.Route.Resume
+	if !x.life.Route.Begun {
 		mode, _ = x.mode(about)
 	}
-	if mode == lifecycle.ResumeNever || !d.Tells || !x.flow.MayMove() {
+	if mode == lifecycle.ResumeNever || !d.Tells || !x.life.Route.MayMove() {
 		return func() {}
 	}
 	if about.Kind == openai.KindMeridian { // others know nothing of it
 		d.Move = upstream.NewTransfer()
 	}
-	x.departure = &moves.Leg{Engine: e, Kind: about.Kind, Transfer: d.Move, Request: x.request, ID: x.rec.ID, Avoid: slices.Clone(x.flow.Avoid), Began: time.Now(), Chosen: x.chosen}
-	x.departure.Answered.Store(int64(x.answer.Tokens))
-	x.departure.Phase.Store(uint32(x.phase()))
+	x.departure = &moves.Leg{Engine: e, Kind: about.Kind, Transfer: d.Move, Request: x.life.Request, ID: x.life.Record.ID, Avoid: slices.Clone(x.life.Route.Avoid), Began: time.Now(), Chosen: x.life.Chosen()}
+	x.departure.Answered.Store(int64(x.life.Answer.Tokens))
+	x.departure.Phase.Store(uint32(x.life.Phase()))
 	x.g.moves.Add(x.departure)
 	return func() {
 		order, asked := x.departure.End()
@@ -82,17 +53,13 @@ func (x *exchange) stays() {
 
 // cannotResume: another engine could not go on from here any more.
 func (x *exchange) cannotResume(why string) {
-	x.flow.CannotResume(why)
+	x.life.Route.CannotResume(why)
 	x.stays()
 }
 
 // thoughtEnded: the first of the answer after a thought is here.
 func (x *exchange) thoughtEnded() {
-	if x.thought {
-		return
-	}
-	x.thought = true
-	if x.departure == nil {
+	if !x.life.EndThought() || x.departure == nil {
 		return
 	}
 	x.departure.Phase.Store(uint32(placement.Answer))
@@ -104,14 +71,9 @@ func (x *exchange) thoughtEnded() {
 // moveByChoice moves a request that need not, unless it moved often or lately, or is about
 // to end.
 func (x *exchange) moveByChoice(why lifecycle.MoveReason) {
-	left := leastLeft
-	if limit := x.request.MaxTokens; limit != nil {
-		left = *limit - x.answer.Tokens
+	if x.departure != nil && x.life.MayChoose(time.Now()) {
+		x.g.moves.Ask(x.departure, why)
 	}
-	if x.departure == nil || x.chosen >= maxChosenMoves || left < leastLeft || x.passage != nil && time.Since(x.passage.Last) < chosenRest {
-		return
-	}
-	x.g.moves.Ask(x.departure, why)
 }
 
 // leaves takes in the chunk by which an engine ends a leg that was to leave, and what follows
@@ -131,7 +93,7 @@ func (r *relay) leaves() bool {
 	r.report = openai.ParseReport(c.Report)
 	var told openai.KVTransfer
 	params := c.Get("kv_transfer_params")
-	all := len(x.answer.Prompt) + len(x.request.Resumed) + len(x.answer.SoFar)
+	all := len(x.life.Answer.Prompt) + len(x.life.Request.Resumed) + len(x.life.Answer.SoFar)
 	// A ticket for anything else than all but the last token would be refused.
 	if len(params) > 0 && params[0] == '{' && json.Unmarshal(params, &told) == nil && told.Tokens == all-1 {
 		x.left.params = slices.Clone(params)
@@ -153,49 +115,44 @@ func (x *exchange) goElsewhere(e *roster.Engine) lifecycle.Step {
 	if !asked {               // it left of its own accord
 		order.Why = lifecycle.ByDrain
 	}
-	if !order.Why.Leaves() {
-		x.chosen++
-	}
-	x.passage = &lifecycle.Passage{Why: order.Why, From: e.Key, To: order.To, Last: x.watch.Last, Record: ledger.Move{
-		From: e.Name(), Why: lifecycle.MoveReasons[order.Why], Tokens: x.answer.Tokens, AtMs: x.watch.Since(x.watch.Last),
-	}}
+	x.life.Leave(order.Why, e.Key, e.Name(), order.To)
 	if order.Placement != (placement.Reason{}) {
-		x.passage.Record.Placement = order.Placement.String()
+		x.life.Passage.Record.Placement = order.Placement.String()
 	}
 	x.giveBack() // of before, if no engine came for it
-	x.ticket.Hold(d.Transfer, left.params)
-	x.passage.Offered = left.params != nil
-	return x.flow.Moved(e.Key, left.params != nil)
+	x.life.Ticket.Hold(d.Transfer, left.params)
+	x.life.Passage.Offered = left.params != nil
+	return x.life.Route.Moved(e.Key, left.params != nil)
 }
 
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
 // another, and the one that it left where the others are full or gone.
 func (x *exchange) placeMove() lifecycle.Step {
-	if p := x.passage; !p.Offered && !p.Queued && !p.Why.Leaves() && x.answer.Kind != openai.KindMeridian && x.mayReturn() {
-		return x.flow.Placed(placement.Choice{Decode: p.From}, nil) // its cache is there, and nowhere else
+	if p := x.life.Passage; !p.Offered && !p.Queued && !p.Why.Leaves() && x.life.Answer.Kind != openai.KindMeridian && x.mayReturn() {
+		return x.life.Route.Placed(placement.Choice{Decode: p.From}, nil) // its cache is there, and nowhere else
 	}
-	kind := x.answer.Kind
-	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.request, Kind: &kind, Avoid: func(key string) bool { return x.flow.Avoids(key) || key == x.passage.From }}, time.Now())
-	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.passage.To && !e.Doubtful && !e.Full }) {
-		return x.flow.Placed(placement.Choice{Decode: x.passage.To}, nil)
+	kind := x.life.Answer.Kind
+	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.life.Request, Kind: &kind, Avoid: func(key string) bool { return x.life.Route.Avoids(key) || key == x.life.Passage.From }}, time.Now())
+	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.life.Passage.To && !e.Doubtful && !e.Full }) {
+		return x.life.Route.Placed(placement.Choice{Decode: x.life.Passage.To}, nil)
 	}
 	// Who left by choice is no worse off where it was than with any other.
-	if to, why, ok := placement.Move(candidates, x.passage.From, placement.Request{Turn: x.request.Turn, Phase: x.phase()}, x.g.options.Place, true, 0); ok && (x.passage.Why.Leaves() || !x.mayReturn()) {
-		x.passage.Record.Placement = why.String()
-		return x.flow.Placed(placement.Choice{Decode: to}, nil)
+	if to, why, ok := placement.Move(candidates, x.life.Passage.From, placement.Request{Turn: x.life.Request.Turn, Phase: x.life.Phase()}, x.g.options.Place, true, 0); ok && (x.life.Passage.Why.Leaves() || !x.mayReturn()) {
+		x.life.Passage.Record.Placement = why.String()
+		return x.life.Route.Placed(placement.Choice{Decode: to}, nil)
 	}
 	if x.mayReturn() {
-		return x.flow.Placed(placement.Choice{Decode: x.passage.From}, nil)
+		return x.life.Route.Placed(placement.Choice{Decode: x.life.Passage.From}, nil)
 	}
 	return x.place(true)
 }
 
 // movesTo: the next leg is at that engine.
-func (x *exchange) movesTo(about *roster.About) { x.passage.Record.To = about.ID }
+func (x *exchange) movesTo(about *roster.About) { x.life.Passage.Record.To = about.ID }
 
 // landed puts a move into the record, when the leg that it came to has ended.
 func (x *exchange) landed(report *openai.Report) {
-	p := x.passage
+	p := x.life.Passage
 	end, ok := p.End(report, x.abandoned() != "")
 	if !ok {
 		return
@@ -203,7 +160,7 @@ func (x *exchange) landed(report *openai.Report) {
 	if report != nil && slices.Contains(kvSources, report.KV) {
 		p.Record.KV = report.KV
 	}
-	x.rec.Moves = append(x.rec.Moves, p.Record)
+	x.life.Record.Moves = append(x.life.Record.Moves, p.Record)
 	x.g.count.moves[p.Why][end].Add(1)
 }
 

@@ -31,9 +31,9 @@ const (
 // the client has all that came and another engine could go on right there.
 func (r *relay) hangsUp() bool {
 	x := r.x
-	d, a := x.departure, &x.answer
+	d, a := x.departure, &x.life.Answer
 	switch {
-	case d == nil || !d.HangUp.Load() || x.flow.Resume != lifecycle.ResumeGreedy || x.flow.Thinks || r.complete():
+	case d == nil || !d.HangUp.Load() || x.life.Route.Resume != lifecycle.ResumeGreedy || x.life.Route.Thinks || r.complete():
 		return false
 	case len(a.SoFar) == 0 || !a.Beyond.IsEmpty() || !r.again.IsEmpty():
 		return false // what the engine has computed would be computed twice
@@ -47,16 +47,16 @@ func (r *relay) hangsUp() bool {
 func (x *exchange) offer(key string) lifecycle.Step {
 	e := x.g.roster.Get(key)
 	if e == nil || !e.Offers() {
-		return x.flow.Offered(false, nil)
+		return x.life.Route.Offered(false, nil)
 	}
 	patience := offerTimeout
-	if !x.passage.Why.Leaves() {
+	if !x.life.Passage.Why.Leaves() {
 		patience = chosenOfferTimeout
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, min(patience, x.g.options.PrefillTimeout))
 	defer cancel()
 	run := &prefillRun{engine: e, transfer: upstream.NewTransfer(), traced: x.trace.Leg(), path: openai.PathCompletions, began: time.Now()}
-	body := x.legs.Offer(upstream.DecodeLeg{Transfer: run.transfer, Traced: run.traced, Prompt: x.answer.Prompt, Sofar: x.answer.SoFar}, e.About.Load())
+	body := x.legs.Offer(upstream.DecodeLeg{Transfer: run.transfer, Traced: run.traced, Prompt: x.life.Answer.Prompt, Sofar: x.life.Answer.SoFar}, e.About.Load())
 	run.params, run.trouble = x.prefillLeg(ctx, run, body)
 	record := ledger.Leg{Kind: ledger.PrefillLeg, Engine: e.Name(), Transfer: run.transfer.String(), Span: upstream.SpanOf(run.traced)}
 	run.trouble.GiveUp("it took too long to offer what it has")
@@ -64,8 +64,8 @@ func (x *exchange) offer(key string) lifecycle.Step {
 	if run.trouble == nil {
 		e.Served.Add(1)
 	}
-	x.ticket.Hold(run.transfer, run.params)
-	x.passage.Offered = run.params != nil
-	x.passage.Queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
-	return x.flow.Offered(run.params != nil, run.trouble)
+	x.life.Ticket.Hold(run.transfer, run.params)
+	x.life.Passage.Offered = run.params != nil
+	x.life.Passage.Queued = run.params == nil && errors.Is(ctx.Err(), context.DeadlineExceeded)
+	return x.life.Route.Offered(run.params != nil, run.trouble)
 }

@@ -81,16 +81,16 @@ func (p *prefillRun) over() bool {
 func (x *exchange) prefill(key string) lifecycle.Step {
 	e := x.g.roster.Get(key)
 	if e == nil {
-		return x.countFallBack(x.flow.PrefillFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: key, Fault: openai.Unavailable("the engine is gone")}))
+		return x.countFallBack(x.life.Route.PrefillFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: key, Fault: openai.Unavailable("the engine is gone")}))
 	}
 	home := e.Home.Load()
 	promised := home != nil && x.mayPromise(e) // before this prompt is among those that wait there
-	run := x.beginPrefill(e, x.ticket.Next(upstream.NewTransfer), promised)
+	run := x.beginPrefill(e, x.life.Ticket.Next(upstream.NewTransfer), promised)
 	if promised {
 		x.g.count.promises.Add(1)
 		x.promised = run
-		x.ticket.Hold(run.transfer, x.legs.Promise(run.transfer, home))
-		return x.flow.Promised()
+		x.life.Ticket.Hold(run.transfer, x.legs.Promise(run.transfer, home))
+		return x.life.Route.Promised()
 	}
 	return x.endPrefill(run)
 }
@@ -98,10 +98,10 @@ func (x *exchange) prefill(key string) lifecycle.Step {
 // mayPromise tells whether the decode engine may be asked before the prefill
 // engine has answered. It keeps blocks meanwhile, so not where that takes long.
 func (x *exchange) mayPromise(prefill *roster.Engine) bool {
-	decode := x.g.roster.Get(x.flow.Decode)
+	decode := x.g.roster.Get(x.life.Route.Decode)
 	redeems := func(e *roster.Engine) bool { return e != nil && e.Home.Load() != nil && !e.Stray.Load() }
 	return x.legs.Key != nil && redeems(prefill) && redeems(decode) &&
-		prefill.Waiting.Load()+int64(x.request.Tokens) <= int64(x.g.options.PromiseTokens)
+		prefill.Waiting.Load()+int64(x.life.Request.Tokens) <= int64(x.g.options.PromiseTokens)
 }
 
 // beginPrefill sends a prefill leg, and waits for its end unless it is promised.
@@ -111,7 +111,7 @@ func (x *exchange) beginPrefill(e *roster.Engine, t kv.ID, promised bool) *prefi
 	run.cancel = cancel
 	run.alive, run.lose = context.WithCancel(x.ctx)
 	body := x.legs.Prefill(t, run.traced, e.About.Load(), promised)
-	computed := x.g.roster.Computes(e, x.request)
+	computed := x.g.roster.Computes(e, x.life.Request)
 	work := func() {
 		defer close(run.done)
 		defer computed()
@@ -134,10 +134,10 @@ func (x *exchange) beginPrefill(e *roster.Engine, t kv.ID, promised bool) *prefi
 func (x *exchange) endPrefill(run *prefillRun) lifecycle.Step {
 	x.settle(run)
 	if run.trouble != nil {
-		return x.countFallBack(x.flow.PrefillFailed(*run.trouble))
+		return x.countFallBack(x.life.Route.PrefillFailed(*run.trouble))
 	}
-	x.ticket.Hold(run.transfer, run.params)
-	return x.countFallBack(x.flow.Prefilled(run.params != nil))
+	x.life.Ticket.Hold(run.transfer, run.params)
+	return x.countFallBack(x.life.Route.Prefilled(run.params != nil))
 }
 
 // keepPanic keeps a panic for the request that the leg is of: it must end that one, and
@@ -162,9 +162,9 @@ func (x *exchange) settle(run *prefillRun) {
 	x.note(record, run.began, run.took, run.trouble)
 	if run.trouble == nil {
 		run.engine.Served.Add(1)
-		x.watch.Prefill = run.took
-		x.g.roster.Note(run.engine.Key, x.request.Prefix, time.Now())
-		x.belief.Keep(run.engine.Shares())
+		x.life.Clock.Prefill = run.took
+		x.g.roster.Note(run.engine.Key, x.life.Request.Prefix, time.Now())
+		x.life.Belief.Keep(run.engine.Shares())
 		had, told := run.engine.Spared(run.report, &run.usage)
 		x.looked(run.engine, run.report, had, told)
 	}
@@ -203,16 +203,16 @@ func (x *exchange) joinPromised() {
 // was answered.
 func (x *exchange) notePromised() {
 	if x.promised != nil && x.promised.over() {
-		x.watch.Prefill = x.promised.took
+		x.life.Clock.Prefill = x.promised.took
 	}
 }
 
 // reported takes in what a decode engine tells of its leg. Of a hand-off that was
 // promised, only what it took beyond the prefill engine's answer is its time.
 func (x *exchange) reported(r *openai.Report) {
-	x.watch.Report(r)
+	x.life.Clock.Report(r)
 	if x.promised != nil && r.HandoffMs > 0 {
-		x.watch.Handoff = x.promised.until(x.asked.Add(openai.Milliseconds(r.QueueMs) + openai.Milliseconds(r.HandoffMs)))
+		x.life.Clock.Handoff = x.promised.until(x.life.Asked.Add(openai.Milliseconds(r.QueueMs) + openai.Milliseconds(r.HandoffMs)))
 	}
 }
 
@@ -228,7 +228,7 @@ func (p *prefillRun) until(then time.Time) time.Duration {
 func (x *exchange) prefillLeg(ctx context.Context, run *prefillRun, body []byte) (json.RawMessage, *lifecycle.Trouble) {
 	e := run.engine
 	c, trouble := x.g.upstream.Send(ctx, upstream.Leg{
-		Engine: e, Path: cmp.Or(run.path, x.request.Endpoint), Body: body, Client: x.request.Body, ID: run.transfer.String(), Of: x.rec.ID, Trace: &x.trace, Traced: run.traced, Silent: x.g.options.PrefillTimeout,
+		Engine: e, Path: cmp.Or(run.path, x.life.Request.Endpoint), Body: body, Client: x.life.Request.Body, ID: run.transfer.String(), Of: x.life.Record.ID, Trace: &x.trace, Traced: run.traced, Silent: x.g.options.PrefillTimeout,
 	})
 	if trouble != nil {
 		x.g.roster.Hurry()

@@ -143,8 +143,8 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	record.Trace = trace.Record
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
-		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), rec: record,
-		watch: lifecycle.Stopwatch{Began: began}, ticket: lifecycle.Ticket{Request: id}, trace: trace, body: g.admission.Body(),
+		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), trace: trace, body: g.admission.Body(),
+		life: lifecycle.Life{Record: record, Clock: lifecycle.Stopwatch{Began: began}, Ticket: lifecycle.Ticket{Request: id}},
 	}
 	defer g.complete(x)
 	defer x.body.Release()
@@ -168,7 +168,7 @@ func (x *exchange) admit(r *http.Request) *openai.Error {
 	if fault := x.g.admission.Enter(x.ctx); fault != nil {
 		return fault
 	}
-	x.watch.Admitted = time.Now()
+	x.life.Clock.Admitted = time.Now()
 	return nil
 }
 
@@ -183,19 +183,19 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	if fault != nil {
 		return fault
 	}
-	if x.request, fault = request.Parse(r.URL.Path, x.body.Data); fault != nil {
+	if x.life.Request, fault = request.Parse(r.URL.Path, x.body.Data); fault != nil {
 		return fault
 	}
-	if fault := g.resolve(x.request); fault != nil {
+	if fault := g.resolve(x.life.Request); fault != nil {
 		return fault
 	}
-	x.request.LimitThought(g.options.Efforts, g.thinking(x.request))
-	x.rec.MaxThinkTokens = x.request.MaxThink
-	g.roster.Recall(x.request)
-	x.request.Turn = g.turns.Add(1)
-	x.rec.Model, x.rec.Stream = x.request.Model, x.request.Stream
-	x.rec.Shape = g.shape(x.request, r)
-	x.legs = upstream.Legs{Request: x.request, Key: g.options.LegKey, ID: x.ticket.Request, Seed: newSeed(), Learns: g.roster.Learns(x.request)}
+	x.life.Request.LimitThought(g.options.Efforts, g.thinking(x.life.Request))
+	x.life.Record.MaxThinkTokens = x.life.Request.MaxThink
+	g.roster.Recall(x.life.Request)
+	x.life.Request.Turn = g.turns.Add(1)
+	x.life.Record.Model, x.life.Record.Stream = x.life.Request.Model, x.life.Request.Stream
+	x.life.Record.Shape = g.shape(x.life.Request, r)
+	x.legs = upstream.Legs{Request: x.life.Request, Key: g.options.LegKey, ID: x.life.Ticket.Request, Seed: newSeed(), Learns: g.roster.Learns(x.life.Request)}
 	return nil
 }
 
@@ -230,7 +230,7 @@ func (g *Gateway) resolve(c *request.Request) *openai.Error {
 
 // complete counts and records a request that ended, however it did.
 func (g *Gateway) complete(x *exchange) {
-	r := x.rec
+	r := x.life.Record
 	g.ledger.Add(r) // first: who sees the count finds the record
 	if g.options.Ended != nil {
 		g.options.Ended(r)

@@ -87,7 +87,7 @@ func (r *relay) broken(err error) *lifecycle.Trouble {
 }
 
 // complete: the client has the ends of all answers.
-func (r *relay) complete() bool { return r.x.answer.Ends >= r.x.request.Answers }
+func (r *relay) complete() bool { return r.x.life.IsComplete() }
 
 // brokenOff: an engine that is lost after the end of the answer has lost nothing
 // but how many tokens there were, and another one would only end it again.
@@ -121,7 +121,7 @@ func (r *relay) finish() {
 func (r *relay) flush() {
 	if len(r.ready) > 0 {
 		r.call.Pause() // from here on it is the client's time
-		r.x.out.Events(r.ready, r.x.rec)
+		r.x.out.Events(r.ready, r.x.life.Record)
 		r.ready = r.ready[:0]
 		r.call.Alive(r.x.g.options.StallTimeout)
 	}
@@ -164,14 +164,14 @@ func (r *relay) take(data []byte) *lifecycle.Trouble {
 	switch {
 	case !c.Says() && c.Choices == 0 && c.Report != nil: // only for us
 	case !c.Says() && r.resumed: // the beginning of a stream that has begun
-	case !c.Says() && !x.flow.Begun:
+	case !c.Says() && !x.life.Route.Begun:
 		if len(r.held) > maxHeld {
 			return r.saysNothing()
 		}
 		r.held = openai.AppendEvent(r.held, r.shown())
 	default:
-		if !x.flow.Begun {
-			if x.flow.Began(r.mode()); x.flow.Resume == lifecycle.ResumeNever {
+		if !x.life.Route.Begun {
+			if x.life.Route.Began(r.mode()); x.life.Route.Resume == lifecycle.ResumeNever {
 				x.stays()
 			}
 			r.ready = append(r.ready, r.held...)
@@ -180,7 +180,7 @@ func (r *relay) take(data []byte) *lifecycle.Trouble {
 		if !r.onlyOurs() {
 			r.ready = openai.AppendEvent(r.ready, r.shown())
 			x.said.Add(c, r.greedy)
-			x.answer.Ends += c.Ends
+			x.life.Answer.Ends += c.Ends
 		}
 		r.settle()
 	}
@@ -189,7 +189,7 @@ func (r *relay) take(data []byte) *lifecycle.Trouble {
 
 // timed notes when a chunk came, and how long its tokens took.
 func (r *relay) timed(s lifecycle.Sample) {
-	gap, tokens, think := r.x.watch.Take(time.Now(), s)
+	gap, tokens, think := r.x.life.Clock.Take(time.Now(), s)
 	if tokens > 0 {
 		phase := phaseAnswerITL
 		if think {
@@ -237,7 +237,7 @@ func (r *relay) onlyOurs() bool {
 }
 
 // hidden: the client did not ask for the ids that the engine tells.
-func (r *relay) hidden() bool { return r.x.answer.Tells && !r.x.request.WantsIDs }
+func (r *relay) hidden() bool { return r.x.life.Answer.Tells && !r.x.life.Request.WantsIDs }
 
 // mode is how the stream can go on, now that its first chunk is here.
 func (r *relay) mode() (lifecycle.ResumeMode, string) {
@@ -246,7 +246,7 @@ func (r *relay) mode() (lifecycle.ResumeMode, string) {
 	case mode == lifecycle.ResumeNever:
 	case !r.chunk.HasTokens:
 		mode, why = lifecycle.ResumeNever, "the engine does not tell which tokens it sent"
-	case mode == lifecycle.ResumeGreedy && len(r.x.answer.Prompt) == 0:
+	case mode == lifecycle.ResumeGreedy && len(r.x.life.Answer.Prompt) == 0:
 		mode, why = lifecycle.ResumeNever, "the engine does not tell the prompt's tokens"
 	}
 	return mode, why
@@ -280,7 +280,7 @@ func (r *relay) engineFault() *lifecycle.Trouble {
 
 // learn takes from a chunk what only the gateway needs.
 func (r *relay) learn() {
-	a, c := &r.x.answer, &r.chunk
+	a, c := &r.x.life.Answer, &r.chunk
 	if len(c.PromptTokens) > 0 && len(a.Prompt) == 0 {
 		a.Prompt = append(a.Prompt, c.PromptTokens...)
 		r.x.learn(a.Prompt)
@@ -303,7 +303,7 @@ func (r *relay) learn() {
 // exactly knows itself what it held back; for others the answer so far ends
 // where a token's text is known to be complete, and the rest is said again.
 func (r *relay) settle() {
-	a, c := &r.x.answer, &r.chunk
+	a, c := &r.x.life.Answer, &r.chunk
 	tokens := max(len(c.Tokens), boolInt(!c.HasTokens && (c.Answered || c.Thought)))
 	a.Tokens += tokens
 	if d := r.x.departure; d != nil {
@@ -316,7 +316,7 @@ func (r *relay) settle() {
 	if c.Answered && a.Thought > 0 {
 		r.x.thoughtEnded()
 	}
-	if r.x.flow.Resume == lifecycle.ResumeNever {
+	if r.x.life.Route.Resume == lifecycle.ResumeNever {
 		return
 	}
 	if (c.Answered || c.Thought) && !c.HasTokens {
@@ -328,12 +328,12 @@ func (r *relay) settle() {
 		r.x.cannotResume("the answer is longer than any that goes on elsewhere")
 		return
 	}
-	if r.x.flow.Resume == lifecycle.ResumeGreedy && (c.Thought || r.thoughts.Holds()) {
-		r.x.flow.Thinks = true
+	if r.x.life.Route.Resume == lifecycle.ResumeGreedy && (c.Thought || r.thoughts.Holds()) {
+		r.x.life.Route.Thinks = true
 		a.Beyond.Tokens = append(a.Beyond.Tokens, c.Tokens...)
 		return
 	}
-	if r.x.flow.Resume == lifecycle.ResumeExact {
+	if r.x.life.Route.Resume == lifecycle.ResumeExact {
 		a.SoFar = append(a.SoFar, c.Tokens...)
 		return
 	}
@@ -341,7 +341,7 @@ func (r *relay) settle() {
 	switch {
 	case !c.Answered:
 	case r.whole && r.again.IsEmpty():
-		r.x.flow.Thinks = false
+		r.x.life.Route.Thinks = false
 		a.SoFar = append(a.SoFar, a.Beyond.Tokens...)
 		a.Beyond = lifecycle.Overlap{}
 	default:
@@ -359,7 +359,7 @@ func boolInt(b bool) int {
 // shown is the chunk as the client sees it; bytes stay as they are unless they
 // must not.
 func (r *relay) shown() []byte {
-	c, a := &r.chunk, &r.x.answer
+	c, a := &r.chunk, &r.x.life.Answer
 	hidden := r.hidden()
 	forced := r.x.forcedEdits(c)
 	strip := hidden || c.Report != nil || c.Transfers || c.ForcedEnd != "" || len(forced) > 0
@@ -384,10 +384,10 @@ func orNull(raw json.RawMessage) json.RawMessage {
 // thoughtsOf is nil where an engine's chunks go as they come.
 func (x *exchange) thoughtsOf(e *roster.Engine) *thought.Split {
 	about := e.About.Load()
-	if !x.request.IsChat() || about.Kind == openai.KindMeridian {
+	if !x.life.Request.IsChat() || about.Kind == openai.KindMeridian {
 		return nil // text of completions is what was generated, and reference engines split
 	}
-	markers := x.g.thinking(x.request)
+	markers := x.g.thinking(x.life.Request)
 	if markers.Whole || len(markers.Ends) == 0 {
 		return nil
 	}
@@ -396,8 +396,8 @@ func (x *exchange) thoughtsOf(e *roster.Engine) *thought.Split {
 		name = "reasoning"
 	}
 	return thought.New(thought.Options{
-		Markers: markers, Opened: markers.Opened && x.request.BeginsThought(), Name: name,
-		Mute: string(x.request.Body.Get("include_reasoning")) == "false", Answers: x.request.Each, Splits: &e.Splits,
+		Markers: markers, Opened: markers.Opened && x.life.Request.BeginsThought(), Name: name,
+		Mute: string(x.life.Request.Body.Get("include_reasoning")) == "false", Answers: x.life.Request.Each, Splits: &e.Splits,
 	})
 }
 

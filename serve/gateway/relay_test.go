@@ -13,7 +13,7 @@ import (
 // settled is a relay in the middle of a greedy answer, at a chunk of two tokens:
 // after none of those can another engine go on.
 func settled() *relay {
-	r := &relay{x: &exchange{flow: lifecycle.Route{Begun: true, Resume: lifecycle.ResumeGreedy}}}
+	r := &relay{x: &exchange{life: lifecycle.Life{Route: lifecycle.Route{Begun: true, Resume: lifecycle.ResumeGreedy}}}}
 	r.chunk = openai.Chunk{Answered: true, HasTokens: true, Tokens: []uint32{1, 2}, Text: []byte(`"a piece of some twenty bytes"`)}
 	return r
 }
@@ -28,7 +28,7 @@ func TestWhatIsKeptGrowsEvenly(t *testing.T) {
 		r.settle()
 	}
 	runtime.ReadMemStats(&after)
-	text := len(r.x.answer.Beyond.Text)
+	text := len(r.x.life.Answer.Beyond.Text)
 	if spent := after.TotalAlloc - before.TotalAlloc; text < 20*pieces || spent > 100*uint64(text) {
 		t.Errorf("%d bytes were taken for %d", spent, text)
 	}
@@ -36,10 +36,10 @@ func TestWhatIsKeptGrowsEvenly(t *testing.T) {
 
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	r := settled()
-	r.x.answer.SoFar = make([]uint32, maxResumed)
+	r.x.life.Answer.SoFar = make([]uint32, maxResumed)
 	r.settle()
-	if r.settle(); r.x.flow.Resume != lifecycle.ResumeNever || r.x.answer.SoFar != nil || r.x.answer.Beyond.Tokens != nil {
-		t.Errorf("%d and %d tokens are kept", len(r.x.answer.SoFar), len(r.x.answer.Beyond.Tokens))
+	if r.settle(); r.x.life.Route.Resume != lifecycle.ResumeNever || r.x.life.Answer.SoFar != nil || r.x.life.Answer.Beyond.Tokens != nil {
+		t.Errorf("%d and %d tokens are kept", len(r.x.life.Answer.SoFar), len(r.x.life.Answer.Beyond.Tokens))
 	}
 }
 

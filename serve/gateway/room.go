@@ -29,27 +29,24 @@ func tookNoMore(candidates []placement.Engine, key string) bool {
 // are full: one that could not leave it again would keep it from prompts to its end.
 func (x *exchange) maySpare() bool {
 	mode, _ := x.mode(&roster.About{Kind: openai.KindMeridian})
-	return mode == lifecycle.ResumeExact && x.flow.MayMove()
+	return mode == lifecycle.ResumeExact && x.life.Route.MayMove()
 }
 
 // mayReturn tells whether a request may go on at the engine that it has just left.
 func (x *exchange) mayReturn() bool {
-	e := x.g.roster.Get(x.passage.From)
-	return e != nil && e.Up.Load() && !x.flow.Avoids(e.Key) && !x.g.roster.IsFull(e)
+	e := x.g.roster.Get(x.life.Passage.From)
+	return e != nil && e.Up.Load() && !x.life.Route.Avoids(e.Key) && !x.g.roster.IsFull(e)
 }
 
 // awaitRoom waits a moment for an engine to have room or to come. It is false when the stream
 // has waited as long as a request may.
 func (x *exchange) awaitRoom(news <-chan struct{}) bool {
-	now := time.Now()
-	if x.roomUntil.IsZero() {
-		x.roomUntil = now.Add(x.g.options.QueueTimeout)
-	}
-	if !now.Before(x.roomUntil) {
+	left := x.life.AwaitRoom(time.Now(), x.g.options.QueueTimeout)
+	if left == 0 {
 		return false
 	}
 	defer x.g.moves.Stand()()
-	patience := time.NewTimer(min(roomPoll, x.roomUntil.Sub(now)))
+	patience := time.NewTimer(min(roomPoll, left))
 	defer patience.Stop()
 	select {
 	case <-news:

@@ -25,7 +25,7 @@ type runningRequest struct {
 
 // add returns what takes it out again.
 func (r *runningRequests) add(x *exchange) (remove func()) {
-	entry := runningRequest{x.rec.ID, x.rec.Began, x.rec.Endpoint, x.rec.Model, x.rec.Stream, x.request.Tokens}
+	entry := runningRequest{x.life.Record.ID, x.life.Record.Began, x.life.Record.Endpoint, x.life.Record.Model, x.life.Record.Stream, x.life.Request.Tokens}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.all == nil {

@@ -26,29 +26,29 @@ func (x *exchange) looked(e *roster.Engine, report *openai.Report, s roster.Spar
 		x.g.roster.Paced(e, report, s)
 	}
 	if told && report != nil && report.KV == openai.KVFound && report.KVTokens > 0 {
-		x.g.roster.FoundKept(e, x.request.Prefix, s, min(report.KVTokens, s.Of), now)
+		x.g.roster.FoundKept(e, x.life.Request.Prefix, s, min(report.KVTokens, s.Of), now)
 	}
-	believed := x.belief.Tokens()
-	if believed == 0 || !e.Shares() || x.request.Whole {
+	believed := x.life.Belief.Tokens()
+	if believed == 0 || !e.Shares() || x.life.Request.Whole {
 		return
 	}
 	end := storedUntold
 	if told {
-		x.rec.Stored.Spared, x.rec.Stored.Of = s.Tokens, s.Of
-		if end = storedFound; s.IsLess(x.request, believed, e) {
+		x.life.Record.Stored.Spared, x.life.Record.Stored.Of = s.Tokens, s.Of
+		if end = storedFound; s.IsLess(x.life.Request, believed, e) {
 			end = storedLess
-			x.g.roster.MissedKept(x.request, s, believed, now)
+			x.g.roster.MissedKept(x.life.Request, s, believed, now)
 		}
 	}
-	if x.belief.Straight() {
+	if x.life.Belief.Straight() {
 		x.g.count.stored[end].Add(1)
 	}
 }
 
 // believe records what the engines of a choice were believed to be able to fetch.
 func (x *exchange) believe(candidates []placement.Engine, c placement.Choice) {
-	x.rec.Stored = nil
-	if believed := x.belief.Believe(candidates, c); believed > 0 {
-		x.rec.Stored = &ledger.Stored{Tokens: min(believed, x.request.Tokens), Prompt: x.request.Tokens}
+	x.life.Record.Stored = nil
+	if believed := x.life.Belief.Believe(candidates, c); believed > 0 {
+		x.life.Record.Stored = &ledger.Stored{Tokens: min(believed, x.life.Request.Tokens), Prompt: x.life.Request.Tokens}
 	}
 }
