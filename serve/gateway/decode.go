@@ -74,7 +74,7 @@ func (x *exchange) askDecode(d *decoded, about *roster.About) *lifecycle.Step {
 		d.record.Kind = ledger.ResumeLeg
 	}
 	if !x.life.Route.Begun {
-		mode, _ := x.mode(about)
+		mode, _ := x.life.Mode(about.Kind, about.MaxContext)
 		x.life.Answer = lifecycle.Answer{Kind: about.Kind, Tells: mode != lifecycle.ResumeNever}
 	}
 	d.leg.Tells = x.life.Answer.Tells
@@ -138,14 +138,6 @@ func (x *exchange) afterFailure(d *decoded) lifecycle.Step {
 		x.dropPromised(otherLegFailed)
 	}
 	return next
-}
-
-// mode is how a stream of this request could go on elsewhere.
-func (x *exchange) mode(about *roster.About) (lifecycle.ResumeMode, string) {
-	if x.g.options.NoResume {
-		return lifecycle.ResumeNever, "going on with another engine is turned off"
-	}
-	return lifecycle.Resumable(x.life.Request, about.Kind, about.MaxContext)
 }
 
 func (x *exchange) decodeLeg(e *roster.Engine, about *roster.About, d upstream.DecodeLeg, promised *prefillRun) (*openai.Report, *lifecycle.Trouble) {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"net/http"
 	"slices"
 	"time"
 
@@ -93,7 +92,7 @@ func (x *exchange) abandoned() string {
 // place chooses engines. Where none is there it waits, once and not for longer than
 // an engine that was lost may need to come back: after that there is none to wait for.
 func (x *exchange) place(decodeOnly bool) lifecycle.Step {
-	w := roster.Wanted{Request: x.life.Request, Avoid: x.life.Route.Avoids, Spare: x.maySpare()}
+	w := roster.Wanted{Request: x.life.Request, Avoid: x.life.Route.Avoids, Spare: x.life.MaySpare()}
 	request := x.life.Request.Placement()
 	request.Phase = x.life.Phase()
 	request.Overflows = x.life.Route.Begun || x.life.Route.IsRefused()
@@ -119,8 +118,7 @@ func (x *exchange) place(decodeOnly bool) lifecycle.Step {
 			}
 		}
 		if err == nil {
-			x.held(candidates, choice)
-			x.believe(candidates, choice)
+			x.g.count.placements[x.life.Choose(candidates, choice, x.g.roster.Name)].Add(1)
 			x.placed(choice, decodeOnly)
 			return x.life.Route.Placed(choice, nil)
 		}
@@ -137,39 +135,7 @@ func (x *exchange) place(decodeOnly bool) lifecycle.Step {
 	}
 }
 
-// shownHeld is how many engines a record names that hold something of a prompt.
-const shownHeld = 8
-
-// held records what engines hold of the prompt, as far as is known, and counts
-// how the chosen one's was known.
-func (x *exchange) held(candidates []placement.Engine, c placement.Choice) {
-	x.life.Record.Held = nil
-	known := placedByNothing
-	for _, e := range candidates {
-		if chosen := e.ID == c.Decode || e.ID == c.Prefill; chosen && e.Stored > e.Held {
-			known = min(known, placedByStored)
-		}
-		if e.Held == 0 {
-			continue
-		}
-		if len(x.life.Record.Held) < shownHeld {
-			x.life.Record.Held = append(x.life.Record.Held, ledger.Held{Engine: x.g.roster.Name(e.ID), Tokens: e.Held, Told: e.Told})
-		}
-		switch {
-		case e.ID != c.Decode && e.ID != c.Prefill:
-		case e.Told:
-			known = placedByTold
-		default:
-			known = min(known, placedByGuess)
-		}
-	}
-	if c.PrefillWhy.Kind == placement.Stored {
-		known = placedByStored
-	}
-	slices.SortFunc(x.life.Record.Held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
-	x.g.count.placements[known].Add(1)
-}
-
+// placed takes in engines that were chosen.
 func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
 	x.life.Belief.Placed(c)
 	if !decodeOnly || !x.life.Route.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
@@ -208,17 +174,8 @@ const otherLegFailed = "the other leg failed"
 
 // note puts a leg into the record.
 func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *lifecycle.Trouble) {
-	l.StartMs, l.Ms = x.life.Clock.Since(began), lifecycle.Milliseconds(took)
-	l.Status = http.StatusOK
-	end := endOf(t)
-	if t != nil {
-		l.Status, l.Problem = t.Fault.Status, t.Fault.Recorded()
-		if t.Withdrawn || x.ctx.Err() != nil {
-			end, l.Status, l.Problem = legCancelled, 0, cmp.Or(x.abandoned(), t.Fault.Recorded())
-		}
-	}
+	end := x.life.EndLeg(l, began, took, t, x.ctx.Err() != nil, x.abandoned())
 	x.g.count.legs[slices.Index(legKinds, l.Kind)][end].Add(1)
-	x.life.Record.Legs = append(x.life.Record.Legs, l)
 }
 
 // fail tells the client, in whatever form is still possible.

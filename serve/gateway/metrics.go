@@ -84,27 +84,6 @@ func (h *histogram) snapshot() Distribution {
 	return d
 }
 
-// Ends of legs, in the order of Metrics.Legs.
-var LegEnds = []string{"done", "lost", "busy", "refused", "cancelled"}
-
-// legEnd is how a leg ended.
-type legEnd uint8
-
-const (
-	legDone legEnd = iota
-	legLost
-	legBusy
-	legRefused
-	legCancelled
-)
-
-func endOf(t *lifecycle.Trouble) legEnd {
-	if t == nil {
-		return legDone
-	}
-	return [...]legEnd{lifecycle.Lost: legLost, lifecycle.Busy: legBusy, lifecycle.Refused: legRefused}[t.Kind]
-}
-
 var (
 	outcomes  = []string{ledger.Finished, ledger.Refused, ledger.Failed, ledger.Cancelled}
 	kvSources = []string{"handoff", "cached", "local", "found"}
@@ -189,13 +168,6 @@ type CacheMetrics struct {
 // by what it had sent, the cell was believed to keep it, or nobody holds anything.
 var prefixes = []string{"told", "guessed", "stored", "none"}
 
-const (
-	placedByTold = iota
-	placedByGuess
-	placedByStored
-	placedByNothing
-)
-
 // EngineCount counts engines of a role.
 type EngineCount struct{ Up, Down int }
 
@@ -222,7 +194,7 @@ func (g *Gateway) Metrics() Metrics {
 	}
 	for i, kind := range legKinds {
 		m.Legs[kind] = make(map[string]uint64)
-		for j, end := range LegEnds {
+		for j, end := range lifecycle.LegEnds {
 			m.Legs[kind][end] = c.legs[i][j].Load()
 		}
 	}

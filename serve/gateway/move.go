@@ -22,11 +22,7 @@ type leftLeg struct {
 // when the leg has ended.
 func (x *exchange) mayLeave(e *roster.Engine, about *roster.About, d *upstream.DecodeLeg) (end func()) {
 	x.departure, x.left = nil, nil
-	mode := x.life.Route.Resume
-	if !x.life.Route.Begun {
-		mode, _ = x.mode(about)
-	}
-	if mode == lifecycle.ResumeNever || !d.Tells || !x.life.Route.MayMove() {
+	if !x.life.MayLeave(about.Kind, about.MaxContext) {
 		return func() {}
 	}
 	if about.Kind == openai.KindMeridian { // others know nothing of it

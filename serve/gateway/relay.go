@@ -241,7 +241,8 @@ func (r *relay) hidden() bool { return r.x.life.Answer.Tells && !r.x.life.Reques
 
 // mode is how the stream can go on, now that its first chunk is here.
 func (r *relay) mode() (lifecycle.ResumeMode, string) {
-	mode, why := r.x.mode(r.call.Engine.About.Load())
+	about := r.call.Engine.About.Load()
+	mode, why := r.x.life.Mode(about.Kind, about.MaxContext)
 	switch {
 	case mode == lifecycle.ResumeNever:
 	case !r.chunk.HasTokens:

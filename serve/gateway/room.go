@@ -5,9 +5,6 @@ import (
 	"time"
 
 	"meridian/decide/placement"
-	"meridian/serve/gateway/lifecycle"
-	"meridian/serve/gateway/roster"
-	"meridian/serve/openai"
 )
 
 // Engines that take no more. Before an answer begins, a request goes to another decode engine;
@@ -23,13 +20,6 @@ const roomPoll = 50 * time.Millisecond
 // tookNoMore tells of an engine among candidates whether it took no more lately.
 func tookNoMore(candidates []placement.Engine, key string) bool {
 	return slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == key && e.Full })
-}
-
-// maySpare tells whether a prefill engine may generate for this request where decode engines
-// are full: one that could not leave it again would keep it from prompts to its end.
-func (x *exchange) maySpare() bool {
-	mode, _ := x.mode(&roster.About{Kind: openai.KindMeridian})
-	return mode == lifecycle.ResumeExact && x.life.Route.MayMove()
 }
 
 // mayReturn tells whether a request may go on at the engine that it has just left.

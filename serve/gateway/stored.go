@@ -3,8 +3,6 @@ package gateway
 import (
 	"time"
 
-	"meridian/decide/placement"
-	"meridian/see/ledger"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -42,13 +40,5 @@ func (x *exchange) looked(e *roster.Engine, report *openai.Report, s roster.Spar
 	}
 	if x.life.Belief.Straight() {
 		x.g.count.stored[end].Add(1)
-	}
-}
-
-// believe records what the engines of a choice were believed to be able to fetch.
-func (x *exchange) believe(candidates []placement.Engine, c placement.Choice) {
-	x.life.Record.Stored = nil
-	if believed := x.life.Belief.Believe(candidates, c); believed > 0 {
-		x.life.Record.Stored = &ledger.Stored{Tokens: min(believed, x.life.Request.Tokens), Prompt: x.life.Request.Tokens}
 	}
 }

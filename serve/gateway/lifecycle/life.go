@@ -7,6 +7,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
+	"meridian/serve/openai"
 )
 
 // Life is all that is known of one request on its way.
@@ -23,6 +24,8 @@ type Life struct {
 	Asked time.Time
 	// Waited: for an engine to come.
 	Waited bool
+	// NoResume: going on with another engine is turned off.
+	NoResume bool
 
 	roomUntil   time.Time // until when a stream that has begun waits for an engine that has room; zero while one has it
 	chosen      int       // moves by choice
@@ -46,6 +49,31 @@ func (l *Life) Phase() placement.Phases {
 		return placement.Think
 	}
 	return placement.Answer
+}
+
+// Mode is how a stream of this request could go on elsewhere when an engine is lost, or why it
+// cannot.
+func (l *Life) Mode(kind openai.EngineKind, maxContext int) (ResumeMode, string) {
+	if l.NoResume {
+		return ResumeNever, "going on with another engine is turned off"
+	}
+	return Resumable(l.Request, kind, maxContext)
+}
+
+// MayLeave tells whether a leg at an engine may leave it, as another could go on exactly.
+func (l *Life) MayLeave(kind openai.EngineKind, maxContext int) bool {
+	mode := l.Route.Resume
+	if !l.Route.Begun {
+		mode, _ = l.Mode(kind, maxContext)
+	}
+	return mode != ResumeNever && l.Answer.Tells && l.Route.MayMove()
+}
+
+// MaySpare tells whether a prefill engine may generate for this request where decode engines
+// are full: one that could not leave it again would keep it from prompts to its end.
+func (l *Life) MaySpare() bool {
+	mode, _ := l.Mode(openai.KindMeridian, 0)
+	return mode == ResumeExact && l.Route.MayMove()
 }
 
 // EndThought takes in the first of the answer after a thought, and is false where it was here
