@@ -251,3 +251,13 @@ func (c *counters) observe(r *ledger.Record) {
 		}
 	}
 }
+
+// Ends of requests that went straight to decode because their prefix was believed to
+// be stored, in the order of counters.stored.
+var storedEnds = []string{"found", "less", "untold"}
+
+const (
+	storedFound = iota
+	storedLess
+	storedUntold
+)
