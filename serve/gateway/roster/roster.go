@@ -15,8 +15,6 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/member/directory"
-	"meridian/serve/gateway/request"
-	"meridian/serve/openai"
 )
 
 // Roster knows the engines: who is there, how busy, and who holds what.
@@ -271,31 +269,6 @@ func (r *Roster) Card(model string) json.RawMessage {
 	return nil
 }
 
-// LearnTokens remembers which tokens a text prompt came to.
-func (r *Roster) LearnTokens(p placement.Prefix, tokens []uint32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.lexicon.Learn(p, tokens)
-}
-
-// Recall finds out what a prompt's tokens are, where an earlier one tells.
-func (r *Roster) Recall(c *request.Request) {
-	if !c.IsText() || c.Whole || !r.followsCaches() {
-		return
-	}
-	r.mu.Lock()
-	ids, whole := r.lexicon.Recall(c.Prefix)
-	r.mu.Unlock()
-	if c.IDs, c.Partly = ids, !whole; whole {
-		c.Tokens = len(ids)
-	}
-}
-
-// Learns: what the prompt's tokens are would help to place the next one that begins alike.
-func (r *Roster) Learns(c *request.Request) bool {
-	return c.IsText() && !c.Whole && (len(c.IDs) == 0 || c.Partly) && r.followsCaches()
-}
-
 // orphan keeps an engine that has lost its agent for as long as it answers. One
 // that only prefills is of no use without.
 func (r *Roster) orphan(key string) {
@@ -371,147 +344,11 @@ func (r *Roster) SetLastLoss(at time.Time) {
 	}
 }
 
-// Wanted says which engines a request can use.
-type Wanted struct {
-	Request *request.Request
-	Avoid   func(key string) bool
-	// Kind, where it is not nil, is the kind that it must be.
-	Kind *openai.EngineKind
-	// Spare: prefill engines may generate where decode engines are full.
-	Spare bool
-}
-
-// Candidates are the engines as placement sees them. An engine that the prober has
-// not reached yet is not among them; one that failed lately is, as doubtful.
-func (r *Roster) Candidates(w Wanted, now time.Time) []placement.Engine {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	since := now.Add(-prefixLife).UnixNano()
-	candidates := make([]placement.Engine, 0, len(r.engines))
-	kept := r.kept.Held(w.Request.Prefix, now.UnixNano())
-	for key, e := range r.engines {
-		up, a, stray := e.Up.Load(), e.About.Load(), e.Stray.Load()
-		if !a.Asked || e.hopeless() || !a.Serves(w.Request.Model) || w.Avoid(key) || w.Kind != nil && a.Kind != *w.Kind {
-			continue
-		}
-		held, told, coming := 0, false, 0
-		if r.options.AffinityWeight > 0 {
-			held, told = r.held(e, w.Request, since)
-			coming = r.coming.Held(key, w.Request.Prefix) * w.Request.Prefix.TokensPerHash
-		}
-		stored := 0
-		if r.options.AffinityWeight > 0 && kept > 0 && e.fetches() {
-			stored = w.Request.StoredTokens(kept, int(e.Unit.Load()))
-		}
-		role := e.Role
-		if stray {
-			role &^= placement.Prefill
-		}
-		arriving := e.Arriving.Load()
-		running := int(max(e.Running.Load()+arriving, 0))
-		candidates = append(candidates, placement.Engine{
-			ID: key, Role: role, Phases: e.Phases, Doubtful: !up, Full: e.isFull(now), Spare: w.Spare && role == placement.Prefill && a.Kind == openai.KindMeridian,
-			Held: held, Told: told, InFlight: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.Waiting.Load()),
-			All: int(max(e.all.Load()+arriving, 0)),
-		})
-	}
-	return candidates
-}
-
-// held is how many tokens of a prompt an engine holds: by its own word, where it
-// gives it and the prompt's tokens are known, else by what was sent to it. The
-// caller holds mu.
-func (r *Roster) held(e *Engine, a *request.Request, since int64) (tokens int, told bool) {
-	guess := r.index.Held(e.Key, a.Prefix, since) * a.Prefix.TokensPerHash
-	if len(e.caches) == 0 {
-		return guess, false
-	}
-	prompt := a.Known(e.About.Load().isAdapter(a.Model))
-	if prompt == nil {
-		return guess, false
-	}
-	h, told := heldByAll(e.caches, prompt)
-	switch {
-	case !told:
-		return guess, false
-	case prompt.Guess && h.all: // what comes after is not known to the gateway
-		return max(h.tokens, guess), true
-	}
-	return h.tokens, true
-}
-
-// HeldAt is how many tokens of a prompt an engine holds, and whether it has told that itself.
-func (r *Roster) HeldAt(e *Engine, a *request.Request, now time.Time) (tokens int, told bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.held(e, a, now.Add(-prefixLife).UnixNano())
-}
-
-// Underway is how many chunks of prompts an engine computes, or is about to.
-func (r *Roster) Underway(key string) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.coming.Len(key)
-}
-
 // Get is nil for an engine that has gone.
 func (r *Roster) Get(key string) *Engine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.engines[key]
-}
-
-// Note remembers that an engine has a prompt in its cache.
-func (r *Roster) Note(key string, p placement.Prefix, now time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.engines[key] != nil {
-		r.index.Note(key, p, now.UnixNano())
-	}
-}
-
-// Computes counts a prompt as work that waits at an engine, and remembers that what
-// begins alike will be there, until the end that it returns is called, once.
-func (r *Roster) Computes(e *Engine, c *request.Request) (end func()) {
-	e.Waiting.Add(int64(c.Tokens))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	begun := r.coming.Begin(e.Key, c.Prefix)
-	return func() {
-		e.Waiting.Add(-int64(c.Tokens))
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.coming.End(e.Key, begun)
-	}
-}
-
-// Paced takes in how long an engine took for a prompt: what it computed, and what it
-// fetched of it, about. What it held itself is among what it found, and is not told apart.
-func (r *Roster) Paced(e *Engine, report *openai.Report, s Spared) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	e.pace.Computed(s.Of-s.Tokens, openai.Milliseconds(report.PrefillMs).Microseconds())
-	if report.KV == openai.KVFound {
-		e.pace.Fetched(min(report.KVTokens, s.Of), openai.Milliseconds(report.HandoffMs).Microseconds())
-	}
-}
-
-// storedWeight is what was measured of an engine, 0 while it was not.
-func (r *Roster) storedWeight(e *Engine) float64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return e.pace.StoredWeight()
-}
-
-// Misjudged: an engine did not hold what it should have; what is thought of it
-// is wrong.
-func (r *Roster) Misjudged(key string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.index.Forget(key)
-	if e := r.engines[key]; e != nil {
-		r.bound(e)
-	}
 }
 
 // News is closed when the next engine comes.
@@ -537,11 +374,4 @@ func (r *Roster) Named(c placement.Choice) placement.Choice {
 		}
 	}
 	return c
-}
-
-// Holds is how many chunks of a prompt an engine was sent before.
-func (r *Roster) Holds(key string, p placement.Prefix, now time.Time) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.index.Held(key, p, now.Add(-prefixLife).UnixNano())
 }
