@@ -113,7 +113,7 @@ func TestSpans(t *testing.T) {
 	if short < 200 || short > 800 {
 		t.Errorf("%d of 1000 are short", short)
 	}
-	if w.ID() == w.ID() {
+	if one, two := w.ID(), w.ID(); one == two {
 		t.Error("two ids are one")
 	}
 }
