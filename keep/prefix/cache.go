@@ -117,7 +117,8 @@ type Cache struct {
 	self    kv.Member
 	names   keys.NamesKey
 	peers   *agent.Peers
-	wait    sync.WaitGroup // everything that runs here
+	calls   *agent.Calls[keys.Message] // asks of this agent that wait for an answer
+	wait    sync.WaitGroup             // everything that runs here
 	ctx     context.Context
 	cancel  context.CancelFunc
 
@@ -125,7 +126,6 @@ type Cache struct {
 	closed   bool
 	engines  map[string]*engine
 	stores   map[kv.Hash]*storeEngine
-	calls    calls
 	keeps    keys.Budget // of this agent's engines
 	taking   keys.Budget // of its owner
 	granting keys.Budget
@@ -177,7 +177,7 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 	}
 	c := &Cache{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()}, names: keys.NamesKeyOf(o.TicketKey),
-		engines: make(map[string]*engine), stores: make(map[kv.Hash]*storeEngine), calls: calls{byID: make(map[uint64]call)}, asks: make(map[kv.Member]int), fetches: make(map[kv.ID]fetch),
+		engines: make(map[string]*engine), stores: make(map[kv.Hash]*storeEngine), asks: make(map[kv.Member]int), fetches: make(map[kv.ID]fetch),
 		keeps:     keys.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
 		taking:    keys.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
 		verifying: keys.Budget{MaxBytes: maxVerified, MaxCount: maxFinds},
@@ -186,6 +186,7 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 		metrics: Metrics{Keeps: make(map[string]uint64), Finds: make(map[string]uint64)},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.calls = agent.NewCalls(c.giveBack)
 	c.peers = agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find, MaxInFlight: maxInFlight})
 	if _, _, _, keeps := o.Store.Memory(); keeps && o.Replicas > 1 {
 		c.copier = newCopier(o.Clock.Now())

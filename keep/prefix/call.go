@@ -12,17 +12,6 @@ import (
 	"meridian/move/fabric"
 )
 
-// calls are the asks of this agent that wait for an answer. The cache's mu protects them.
-type calls struct {
-	next uint64
-	byID map[uint64]call
-}
-
-type call struct {
-	to     kv.Member
-	answer chan keys.Message // has room for one
-}
-
 // owner is the start of an owner that the directory names, and the last kind of message that
 // it reads.
 func (c *Cache) owner(name string) (to kv.Member, reads int, err error) {
@@ -37,52 +26,16 @@ func (c *Cache) owner(name string) (to kv.Member, reads int, err error) {
 // ask asks another agent, and waits for its answer as long as ctx lasts. A ticket that
 // comes later is given back.
 func (c *Cache) ask(ctx context.Context, to kv.Member, m keys.Message) (keys.Message, error) {
-	one := call{to: to, answer: make(chan keys.Message, 1)}
-	c.mu.Lock()
-	c.calls.next++
-	id := c.calls.next
-	c.calls.byID[id] = one
-	c.mu.Unlock()
-	defer c.forget(id)
+	id, answer, end := c.calls.Begin(to)
+	defer end()
 	if err := c.peers.Tell(ctx, to, keys.AppendMessage(nil, id, m)); err != nil {
 		return nil, err
 	}
 	select {
-	case answer := <-one.answer:
-		return answer, nil
+	case m := <-answer:
+		return m, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	}
-}
-
-// forget ends a call. An answer that came just too late is treated as any late one.
-func (c *Cache) forget(id uint64) {
-	c.mu.Lock()
-	one := c.calls.byID[id]
-	delete(c.calls.byID, id)
-	c.mu.Unlock()
-	select {
-	case late := <-one.answer:
-		c.giveBack(late)
-	default:
-	}
-}
-
-// answered takes an answer. Only who was asked can give one.
-func (c *Cache) answered(from kv.Member, id uint64, m keys.Message) {
-	c.mu.Lock()
-	one, waits := c.calls.byID[id]
-	waits = waits && one.to == from
-	if waits {
-		select {
-		case one.answer <- m:
-		default:
-			waits = false // it said two things
-		}
-	}
-	c.mu.Unlock()
-	if !waits {
-		c.giveBack(m)
 	}
 }
 
@@ -129,7 +82,7 @@ func (c *Cache) onNotification(n fabric.Notification) {
 			}
 		})
 	default:
-		c.answered(from, request, m)
+		c.calls.Answered(from, request, m)
 	}
 }
 

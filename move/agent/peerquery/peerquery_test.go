@@ -202,8 +202,8 @@ func TestSilence(t *testing.T) {
 		}
 	}
 	close(slow.goOn)
-	if len(d.calls) != 0 {
-		t.Errorf("%d questions are remembered", len(d.calls))
+	if n := d.calls.Waiting(); n != 0 {
+		t.Errorf("%d questions are remembered", n)
 	}
 }
 

@@ -40,16 +40,13 @@ type Options struct {
 type Service struct {
 	options   Options
 	peers     *agent.Peers
-	numbers   atomic.Uint64
+	calls     *agent.Calls[Answer]
 	questions chan queuedQuestion
 	life      context.Context
 	stop      context.CancelFunc
 	wait      sync.WaitGroup
 
 	unanswered atomic.Uint64
-
-	mu    sync.Mutex // protects calls
-	calls map[uint64]pendingQuestion
 }
 
 // queuedQuestion is a question that waits for a worker.
@@ -57,13 +54,6 @@ type queuedQuestion struct {
 	by       kv.Member
 	number   uint64
 	question Question
-}
-
-// pendingQuestion is a question of ours that waits for its answer, which only who was asked can
-// give.
-type pendingQuestion struct {
-	to     kv.Member
-	answer chan Answer
 }
 
 const (
@@ -82,7 +72,7 @@ func Open(_ context.Context, o Options) (*Service, error) {
 	}
 	d := &Service{
 		options: o, peers: agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find}),
-		questions: make(chan queuedQuestion, queued), calls: make(map[uint64]pendingQuestion),
+		questions: make(chan queuedQuestion, queued), calls: agent.NewCalls[Answer](nil),
 	}
 	d.life, d.stop = context.WithCancel(context.Background())
 	inbox, err := o.Agent.Listen(Magic, agent.InboxLimits{})
@@ -118,15 +108,7 @@ func (d *Service) receive(n fabric.Notification) {
 			d.unanswered.Add(1)
 		}
 	default:
-		d.mu.Lock()
-		waiting := d.calls[number]
-		if waiting.to == from {
-			delete(d.calls, number)
-		}
-		d.mu.Unlock()
-		if waiting.to == from && waiting.answer != nil {
-			waiting.answer <- *answer // has room, and only one comes
-		}
+		d.calls.Answered(from, number, *answer)
 	}
 }
 
@@ -162,21 +144,13 @@ func (d *Service) Ask(ctx context.Context, to kv.Member, q Question) (Answer, er
 	if to.Name == d.options.Agent.Name() {
 		return d.askSelf(ctx, q)
 	}
-	number := d.numbers.Add(1)
-	waiting := pendingQuestion{to, make(chan Answer, 1)}
-	d.mu.Lock()
-	d.calls[number] = waiting
-	d.mu.Unlock()
-	defer func() {
-		d.mu.Lock()
-		delete(d.calls, number)
-		d.mu.Unlock()
-	}()
+	number, answer, end := d.calls.Begin(to)
+	defer end()
 	if err := d.peers.Tell(ctx, to, appendQuestion(number, q)); err != nil {
 		return Answer{}, err
 	}
 	select {
-	case a := <-waiting.answer:
+	case a := <-answer:
 		if a.Problem != "" {
 			return Answer{}, fmt.Errorf("%w by %s: %s", ErrRefused, to.Name, a.Problem)
 		}
