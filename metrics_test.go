@@ -4,7 +4,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -24,7 +23,7 @@ func TestMetricsAreProduced(t *testing.T) {
 		if _, listed := rooms[m.Room]; !listed && !m.Planned {
 			t.Errorf("%s: there is no room %s", m.Name, m.Room)
 		}
-		if produced := strings.Contains(code.String(), strconv.Quote(m.Name)); produced == m.Planned {
+		if produced := regexp.MustCompile(`[" ]` + m.Name + `[", ]`).MatchString(code.String()); produced == m.Planned {
 			t.Errorf("%s: produced: %v, planned: %v", m.Name, produced, m.Planned)
 		}
 	}
@@ -34,6 +33,7 @@ func TestMetricsAreProduced(t *testing.T) {
 // code in any language cannot invent one.
 func TestSourcesNameOnlyCataloguedMetrics(t *testing.T) {
 	literal := regexp.MustCompile(`["'](meridian_[a-z0-9_]+)["']`)
+	tag, named := regexp.MustCompile(`metric:"([^"]*)"`), regexp.MustCompile(`(meridian_[a-z0-9_]+)`)
 	known := []string{ // members of kv_transfer_params
 		"meridian_leg", "meridian_ticket", "meridian_transfer", "meridian_promised", "meridian_unused", "meridian_thought_end", "meridian_tokens", "meridian_move", "meridian_request", "meridian_answers",
 		// and of vllm_xargs, with two slips of the pen
@@ -46,7 +46,11 @@ func TestSourcesNameOnlyCataloguedMetrics(t *testing.T) {
 		if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "tools/") {
 			continue
 		}
-		for _, match := range literal.FindAllSubmatch(read(t, path), -1) {
+		found := literal.FindAllSubmatch(read(t, path), -1)
+		for _, fields := range tag.FindAllSubmatch(read(t, path), -1) {
+			found = append(found, named.FindAllSubmatch(fields[1], -1)...)
+		}
+		for _, match := range found {
 			if !slices.Contains(known, string(match[1])) {
 				t.Errorf("%s names %s, which is not in the catalogue", path, match[1])
 			}

@@ -4,16 +4,16 @@ import "fmt"
 
 // Counters count since the start.
 type Counters struct {
-	Steps     uint64 `json:"steps"`
-	Prompt    uint64 `json:"prompt"`    // tokens of prompts
-	Computed  uint64 `json:"computed"`  // tokens, prompts and answers, preempted ones again
-	Generated uint64 `json:"generated"` // tokens of answers
-	Preempted uint64 `json:"preempted"`
+	Steps     uint64 `json:"steps" metric:"meridian_engine_steps_total"`
+	Prompt    uint64 `json:"prompt" metric:"meridian_engine_tokens_total,prompt"`       // tokens of prompts
+	Computed  uint64 `json:"computed" metric:"meridian_engine_tokens_total,computed"`   // tokens, prompts and answers, preempted ones again
+	Generated uint64 `json:"generated" metric:"meridian_engine_tokens_total,generated"` // tokens of answers
+	Preempted uint64 `json:"preempted" metric:"meridian_engine_preempted_total"`
 	Paused    uint64 `json:"paused"` // for a reader that was slow
 
-	Finished  uint64 `json:"finished"` // requests
-	Cancelled uint64 `json:"cancelled"`
-	Failed    uint64 `json:"failed"`
+	Finished  uint64 `json:"finished" metric:"meridian_engine_requests_ended_total,finished"` // requests
+	Cancelled uint64 `json:"cancelled" metric:"meridian_engine_requests_ended_total,cancelled"`
+	Failed    uint64 `json:"failed" metric:"meridian_engine_requests_ended_total,failed"`
 	Moved     uint64 `json:"moved"` // to other engines, among those that finished
 
 	Told       uint64 `json:"told"`        // steps that a governor was told of
@@ -27,11 +27,11 @@ type Counters struct {
 	CopiedOut  uint64 `json:"copied_out"`  // blocks whose copies it asked for
 	Recalled   uint64 `json:"recalled"`    // sequences that came back, with what they had
 
-	Offered  uint64 `json:"offered"`  // prompts
-	Declined uint64 `json:"declined"` // prompts that the agent did not take
-	Ready    uint64 `json:"ready"`    // prompts that came from elsewhere
-	Broken   uint64 `json:"broken"`   // that were on their way and did not come
-	Local    uint64 `json:"local"`    // that should have come, and were computed here
+	Offered  uint64 `json:"offered" metric:"meridian_engine_offers_total,taken"`     // prompts
+	Declined uint64 `json:"declined" metric:"meridian_engine_offers_total,declined"` // prompts that the agent did not take
+	Ready    uint64 `json:"ready" metric:"meridian_engine_handoffs_total,ready"`     // prompts that came from elsewhere
+	Broken   uint64 `json:"broken" metric:"meridian_engine_handoffs_total,failed"`   // that were on their way and did not come
+	Local    uint64 `json:"local" metric:"meridian_engine_handoffs_total,local"`     // that should have come, and were computed here
 
 	Kept        uint64 `json:"kept"`         // prefixes that the agent was told of
 	Unkept      uint64 `json:"unkept"`       // that it was not, or did not take
@@ -49,9 +49,9 @@ type Stats struct {
 	Blocks BlockStats `json:"blocks"`
 	// Running are answers that are computed, Fetching those whose prompt comes
 	// from elsewhere, Waiting the rest.
-	Running  int `json:"running"`
-	Fetching int `json:"fetching"`
-	Waiting  int `json:"waiting"`
+	Running  int `json:"running" metric:"meridian_engine_requests,running"`
+	Fetching int `json:"fetching" metric:"meridian_engine_requests,fetching"`
+	Waiting  int `json:"waiting" metric:"meridian_engine_requests,waiting"`
 	// Room is how many more would be computed without waiting, as far as their blocks fit.
 	Room     int          `json:"room"`
 	Handoffs HandoffStats `json:"handoffs"`
@@ -63,10 +63,10 @@ type Stats struct {
 
 // BlockStats is of KV memory. When nothing runs, free and cached are all.
 type BlockStats struct {
-	Total  int `json:"total"`
-	Free   int `json:"free"`
-	Cached int `json:"cached"`
-	Held   int `json:"held"` // that the door was told of
+	Total  int `json:"total" metric:"meridian_engine_blocks,used" less:"Free,Cached"`
+	Free   int `json:"free" metric:"meridian_engine_blocks,free"`
+	Cached int `json:"cached" metric:"meridian_engine_blocks,cached"`
+	Held   int `json:"held" metric:"meridian_engine_blocks_held"` // that the door was told of
 }
 
 // HandoffStats is of prompts that were to come from elsewhere.

@@ -17,36 +17,48 @@ var (
 // Metrics is a snapshot of what a cache has done.
 type Metrics struct {
 	// Keeps and Finds by what came of them.
-	Keeps, Finds map[string]uint64
+	Keeps map[string]uint64 `metric:"meridian_cache_keeps_total"`
+	Finds map[string]uint64 `metric:"meridian_cache_finds_total"`
 	// Of this agent's engines: units that were kept, with their bytes, and that were there
 	// already.
-	UnitsKept, BytesKept, UnitsPresent uint64
+	UnitsKept    uint64 `metric:"meridian_cache_units_total,kept"`
+	BytesKept    uint64 `metric:"meridian_cache_bytes_total"`
+	UnitsPresent uint64 `metric:"meridian_cache_units_total,present"`
 	// Tokens that engines asked for and did not have, and how many of them were found.
-	TokensAsked, TokensFound uint64
-	Segments                 uint64
+	TokensAsked uint64 `metric:"meridian_cache_tokens_total,missed" less:"TokensFound"`
+	TokensFound uint64 `metric:"meridian_cache_tokens_total,found"`
+	Segments    uint64 `metric:"meridian_cache_segments_total"`
 	// FoundIn are the tokens that were found by the tier they were in, FindsIn the Finds to
 	// which that tier brought something, in the order of keys.Tiers.
-	FoundIn, FindsIn [len(keys.Tiers)]uint64
+	FoundIn [len(keys.Tiers)]uint64 `metric:"meridian_cache_tier_tokens_total" index:"memory,disk,s3,unknown"`
+	FindsIn [len(keys.Tiers)]uint64 `metric:"meridian_cache_tier_finds_total" index:"memory,disk,s3,unknown"`
 	// Models are Finds by model, of a bounded number of them.
 	Models   []keys.Use
-	FindTime time.Duration // of all Finds together
+	FindTime time.Duration `metric:"meridian_cache_find_seconds_total"` // of all Finds together
 	// Of this agent's owner: units that came, and that were given up on their way; runs
 	// that were granted to finders, or not; units whose bytes were found to be broken.
-	UnitsTaken, BytesTaken, UnitsAborted uint64
-	Grants, GrantsRefused, TakesRefused  uint64
-	Broken                               uint64
+	UnitsTaken    uint64 `metric:"meridian_cache_owner_units_total,taken"`
+	BytesTaken    uint64
+	UnitsAborted  uint64 `metric:"meridian_cache_owner_units_total,aborted"`
+	Grants        uint64 `metric:"meridian_cache_owner_asks_total,granted"`
+	GrantsRefused uint64
+	TakesRefused  uint64
+	Broken        uint64 `metric:"meridian_cache_owner_units_total,broken"`
 	// Runs of this agent's owner that are used often and that another took a copy of, or did
 	// not.
-	CopiesMade, CopiesRefused uint64
-	Malformed, TurnedAway     uint64
+	CopiesMade    uint64 `metric:"meridian_cache_copies_total,taken"`
+	CopiesRefused uint64 `metric:"meridian_cache_copies_total,refused"`
+	Malformed     uint64 `metric:"meridian_cache_owner_asks_total,malformed"`
+	TurnedAway    uint64 `metric:"meridian_cache_owner_asks_total,overloaded"`
 	// UsesHeard are words of other agents that something of this owner was used.
-	UsesHeard uint64
+	UsesHeard uint64 `metric:"meridian_cache_owner_asks_total,used"`
 	// What stands now: bytes and Keeps of this agent's engines on their way, bytes that come
 	// to its owner, runs that are granted, kinds of units.
-	BytesInFlight, Taking uint64
-	InFlight              int
-	Granted               int
-	Shapes                int
+	BytesInFlight uint64 `metric:"meridian_cache_in_flight_bytes,out"`
+	Taking        uint64 `metric:"meridian_cache_in_flight_bytes,in"`
+	InFlight      int
+	Granted       int `metric:"meridian_cache_held_runs"`
+	Shapes        int `metric:"meridian_cache_shapes"`
 }
 
 // Metrics returns a snapshot.
@@ -55,6 +67,12 @@ func (c *Cache) Metrics() Metrics {
 	defer c.mu.Unlock()
 	m := c.metrics
 	m.Keeps, m.Finds = maps.Clone(m.Keeps), maps.Clone(m.Finds)
+	for _, outcome := range KeepOutcomes {
+		m.Keeps[outcome] += 0 // what has not come yet is shown, too
+	}
+	for _, outcome := range FindOutcomes {
+		m.Finds[outcome] += 0
+	}
 	m.Models = c.models.Uses()
 	m.BytesInFlight, m.InFlight = c.keeps.InFlight()
 	m.Taking, _ = c.taking.InFlight()

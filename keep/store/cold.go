@@ -47,10 +47,11 @@ type writeBehind struct {
 // ColdStats are what came and went between memory and the tiers.
 type ColdStats struct {
 	// Dropped objects were admitted, and not written: too much waited.
-	Dropped                 uint64
-	Promoted, PromotedBytes uint64
-	PromotionsFailed        uint64
-	PromotionSeconds        float64
+	Dropped          uint64  `metric:"meridian_store_written_behind_dropped_total"`
+	Promoted         uint64  `metric:"meridian_store_promoted_total,done"`
+	PromotedBytes    uint64  `metric:"meridian_store_promoted_bytes_total"`
+	PromotionsFailed uint64  `metric:"meridian_store_promoted_total,failed"`
+	PromotionSeconds float64 `metric:"meridian_store_promotion_seconds_total"`
 }
 
 const (

@@ -23,24 +23,35 @@ type counters struct {
 type Metrics struct {
 	// Puts were stored. PutsLost lost against another writer of their key, or came
 	// when it had a value.
-	Puts, PutsLost, PutsFailed, PutBytes uint64
+	Puts       uint64 `metric:"meridian_store_operations_total,put,done"`
+	PutsLost   uint64 `metric:"meridian_store_operations_total,put,exists"`
+	PutsFailed uint64 `metric:"meridian_store_operations_total,put,failed"`
+	PutBytes   uint64 `metric:"meridian_store_operation_bytes_total,put"`
 	// Gets found their object.
-	Gets, GetsMissed, GetsFailed, GetBytes uint64
-	Removes, RemovesFailed                 uint64
+	Gets          uint64 `metric:"meridian_store_operations_total,get,done"`
+	GetsMissed    uint64 `metric:"meridian_store_operations_total,get,missed"`
+	GetsFailed    uint64 `metric:"meridian_store_operations_total,get,failed"`
+	GetBytes      uint64 `metric:"meridian_store_operation_bytes_total,get"`
+	Removes       uint64 `metric:"meridian_store_operations_total,remove,done"`
+	RemovesFailed uint64 `metric:"meridian_store_operations_total,remove,failed"`
 	// PutsOverloaded and GetsOverloaded found their owner overloaded until their time
 	// was over.
-	PutsOverloaded, GetsOverloaded uint64
+	PutsOverloaded uint64 `metric:"meridian_store_operations_total,put,overloaded"`
+	GetsOverloaded uint64 `metric:"meridian_store_operations_total,get,overloaded"`
 	// Torn objects came with bytes that do not match their sums.
 	Torn uint64
 	// PagesWritten into plans, and how long one took on average.
-	PagesWritten uint64
+	PagesWritten uint64 `metric:"meridian_store_pages_total"`
 	MeanPage     time.Duration
 	// Terms is how often this process became the master.
-	Terms                         uint64
-	MessagesSent, MessagesLost    uint64
-	MessagesHeard, MessagesBroken uint64
-	Operations, Owners            int
-	Master                        bool
+	Terms          uint64 `metric:"meridian_store_terms_total"`
+	MessagesSent   uint64 `metric:"meridian_store_messages_total,sent"`
+	MessagesLost   uint64 `metric:"meridian_store_messages_total,lost"`
+	MessagesHeard  uint64 `metric:"meridian_store_messages_total,heard"`
+	MessagesBroken uint64 `metric:"meridian_store_messages_total,malformed"`
+	Operations     int    `metric:"meridian_store_operations"`
+	Owners         int    `metric:"meridian_store_owners"`
+	Master         bool   `metric:"meridian_store_master"`
 }
 
 // Metrics returns a snapshot.

@@ -108,10 +108,17 @@ type Agent struct {
 
 // Metrics is a snapshot of what an agent has done.
 type Metrics struct {
-	Posted, Done, Failed, Notified, NotificationsRefused uint64
-	BytesRead, BytesWritten                              uint64
-	Regions, Peers, Grants                               int
-	Audit                                                Audit
+	Posted               uint64 `metric:"meridian_agent_transfers_posted_total"`
+	Done                 uint64 `metric:"meridian_agent_transfers_ended_total,done"`
+	Failed               uint64 `metric:"meridian_agent_transfers_ended_total,failed"`
+	BytesRead            uint64 `metric:"meridian_agent_bytes_total,read"`
+	BytesWritten         uint64 `metric:"meridian_agent_bytes_total,write"`
+	Notified             uint64 `metric:"meridian_agent_notifications_total,taken"`
+	NotificationsRefused uint64 `metric:"meridian_agent_notifications_total,refused"`
+	Regions              int    `metric:"meridian_agent_regions"`
+	Peers                int    `metric:"meridian_agent_peers"`
+	Grants               int    `metric:"meridian_agent_grants"`
+	Audit                Audit
 }
 
 func (o Options) withDefaults() Options {

@@ -12,7 +12,11 @@ import (
 
 // Audit counts what an operator must be able to ask about afterwards.
 type Audit struct {
-	Granted, Revoked, Refused, Fenced, ChecksumFailures uint64
+	Granted          uint64 `metric:"meridian_agent_audit_events_total,granted"`
+	Revoked          uint64 `metric:"meridian_agent_audit_events_total,revoked"`
+	Refused          uint64 `metric:"meridian_agent_audit_events_total,refused"`
+	Fenced           uint64 `metric:"meridian_agent_audit_events_total,fenced"`
+	ChecksumFailures uint64 `metric:"meridian_agent_audit_events_total,checksum_failed"`
 }
 
 // audit turns such events into a counter and a log line each, which is for who

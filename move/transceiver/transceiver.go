@@ -125,12 +125,22 @@ type Transceiver struct {
 
 // Metrics is a snapshot of what a transceiver has done.
 type Metrics struct {
-	Offered, Declined, Freed, Expired uint64
-	Accepted, Refused, Ready, Failed  uint64
-	BytesReady                        uint64
-	MessagesSent, MessagesLost        uint64
-	MessagesHeard, MessagesMalformed  uint64
-	Offers, Accepts, Sessions         int
+	Offered           uint64 `metric:"meridian_handoff_offers_total,taken"`
+	Declined          uint64 `metric:"meridian_handoff_offers_total,declined"`
+	Freed             uint64 `metric:"meridian_handoff_offers_ended_total,freed" less:"Expired"`
+	Expired           uint64 `metric:"meridian_handoff_offers_ended_total,expired"`
+	Accepted          uint64 `metric:"meridian_handoff_accepts_total,taken meridian_handoff_intakes_total,taken"` // the second name for one release
+	Refused           uint64 `metric:"meridian_handoff_accepts_total,refused meridian_handoff_intakes_total,refused"`
+	Ready             uint64 `metric:"meridian_handoff_accepts_ended_total,ready meridian_handoff_intakes_ended_total,ready"`
+	Failed            uint64 `metric:"meridian_handoff_accepts_ended_total,failed meridian_handoff_intakes_ended_total,failed"`
+	BytesReady        uint64 `metric:"meridian_handoff_bytes_total"`
+	MessagesSent      uint64 `metric:"meridian_handoff_messages_total,sent"`
+	MessagesLost      uint64 `metric:"meridian_handoff_messages_total,lost"`
+	MessagesHeard     uint64 `metric:"meridian_handoff_messages_total,heard"`
+	MessagesMalformed uint64 `metric:"meridian_handoff_messages_total,malformed"`
+	Offers            int    `metric:"meridian_handoff_running,offers"`
+	Accepts           int    `metric:"meridian_handoff_running,accepts meridian_handoff_running,intakes"`
+	Sessions          int    `metric:"meridian_handoff_running,sessions"`
 	// StoreBytesHeld is how much of object caches offers keep in place.
 	StoreBytesHeld int64
 }

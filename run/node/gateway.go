@@ -204,78 +204,8 @@ func (g *Gateway) Close(ctx context.Context) error {
 // gatewaySource hands a gateway's numbers to telemetry, once it is open.
 func gatewaySource(opened *atomic.Pointer[gateway.Gateway]) telemetry.Source {
 	return func(s *telemetry.Sink) {
-		g := opened.Load()
-		if g == nil {
-			return
+		if g := opened.Load(); g != nil {
+			s.Fields(g.Metrics())
 		}
-		m := g.Metrics()
-		for outcome, n := range m.Requests {
-			s.Value("meridian_gateway_requests_total", float64(n), outcome)
-		}
-		s.Value("meridian_gateway_overloaded_total", float64(m.Overloaded))
-		s.Value("meridian_gateway_requests", float64(m.Reading), "reading")
-		s.Value("meridian_gateway_requests", float64(m.Running), "running")
-		s.Value("meridian_gateway_requests", float64(m.Waiting), "waiting")
-		s.Value("meridian_gateway_connections", float64(m.Connections))
-		s.Value("meridian_gateway_connections_refused_total", float64(m.Unadmitted))
-		for kind, ends := range m.Legs {
-			for end, n := range ends {
-				s.Value("meridian_gateway_legs_total", float64(n), kind, end)
-			}
-		}
-		for reason, ends := range m.Moves {
-			for end, n := range ends {
-				s.Value("meridian_gateway_moves_total", float64(n), reason, end)
-			}
-		}
-		s.Value("meridian_gateway_streams_broken_total", float64(m.Resumed), "resumed")
-		s.Value("meridian_gateway_streams_broken_total", float64(m.Unresumable), "failed")
-		for source, n := range m.KV {
-			s.Value("meridian_gateway_kv_total", float64(n), source)
-		}
-		s.Value("meridian_gateway_handoff_fallbacks_total", float64(m.FellBack))
-		s.Value("meridian_gateway_promises_total", float64(m.Promises))
-		s.Value("meridian_gateway_promises_broken_total", float64(m.Broken))
-		for end, n := range m.Warm.Ends {
-			s.Value("meridian_gateway_warm_total", float64(n), end)
-		}
-		s.Value("meridian_gateway_warming", float64(m.Warm.Waiting), "waiting")
-		s.Value("meridian_gateway_warming", float64(m.Warm.Working), "working")
-		s.Value("meridian_gateway_warm_tokens_total", float64(m.Warm.Tokens-m.Warm.Cached), "computed")
-		s.Value("meridian_gateway_warm_tokens_total", float64(m.Warm.Cached), "cached")
-		s.Value("meridian_gateway_tokens_total", float64(m.PromptTokens), "prompt")
-		s.Value("meridian_gateway_tokens_total", float64(m.OutputTokens), "output")
-		for i, phase := range gateway.Phases {
-			d := m.Phases[i]
-			shown := telemetry.Distribution{Count: d.Count, Sum: d.Sum, Buckets: d.Buckets}
-			for _, e := range d.Exemplars {
-				shown.Exemplars = append(shown.Exemplars, telemetry.Exemplar{Trace: e.Trace, Value: e.Seconds, At: e.At})
-			}
-			s.Distribution("meridian_gateway_phase_seconds", shown, phase)
-		}
-		for result, n := range m.Passed {
-			s.Value("meridian_gateway_passed_total", float64(n), result)
-		}
-		for prefix, n := range m.Placements {
-			s.Value("meridian_gateway_placements_total", float64(n), prefix)
-		}
-		for end, n := range m.Stored {
-			s.Value("meridian_gateway_stored_total", float64(n), end)
-		}
-		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Up), "up")
-		s.Value("meridian_gateway_cache_subscriptions", float64(m.Cache.Down), "down")
-		s.Value("meridian_gateway_cache_blocks", float64(m.Cache.Blocks))
-		s.Value("meridian_gateway_cache_batches_total", float64(m.Cache.Batches))
-		s.Value("meridian_gateway_cache_resets_total", float64(m.Cache.Resets))
-		for role, n := range m.Engines {
-			s.Value("meridian_gateway_engines", float64(n.Up), role, "up")
-			s.Value("meridian_gateway_engines", float64(n.Down), role, "down")
-		}
-		known := 0.0
-		if m.DirectoryKnown {
-			known = 1
-		}
-		s.Value("meridian_gateway_directory_known", known)
-		s.Value("meridian_gateway_records_dropped_total", float64(m.RecordsDropped))
 	}
 }

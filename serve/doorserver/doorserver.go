@@ -142,20 +142,28 @@ type Server struct {
 // Metrics is a snapshot of what a door has seen.
 type Metrics struct {
 	// Connections, Engines and Serving are there now.
-	Connections, Engines, Serving int
+	Connections int `metric:"meridian_door_connections"`
+	Engines     int `metric:"meridian_door_engines,gathering" less:"Serving"`
+	Serving     int `metric:"meridian_door_engines,serving"`
 	// Refused counts connections and requests that were refused, by the code
 	// that was answered.
-	Refused map[string]uint64
+	Refused map[string]uint64 `metric:"meridian_door_refused_total"`
 	// Fenced counts engines that were lost or left.
-	Fenced uint64
+	Fenced uint64 `metric:"meridian_door_fenced_total"`
 	// Governed counts schedulers that tell of their steps now, and Measuring connections
 	// that send entropies. Running, Waiting and FreeBlocks are what the schedulers said last.
-	Governed, Measuring          int
-	Running, Waiting, FreeBlocks uint64
+	Governed   int    `metric:"meridian_door_governed,scheduler"`
+	Measuring  int    `metric:"meridian_door_governed,measures"`
+	Running    uint64 `metric:"meridian_door_requests,running"`
+	Waiting    uint64 `metric:"meridian_door_requests,waiting"`
+	FreeBlocks uint64 `metric:"meridian_door_free_blocks"`
 	// Steps that were decided and of which the engine was told; that told of what was
 	// measured; that were refused, which are among Refused, too; and those whose Decision
 	// the engine did not read. The last two end a connection.
-	StepsDecided, StepsMeasured, StepsRefused, StepsUnread uint64
+	StepsDecided  uint64 `metric:"meridian_door_steps_total,decided"`
+	StepsMeasured uint64 `metric:"meridian_door_steps_total,measured"`
+	StepsRefused  uint64 `metric:"meridian_door_steps_total,refused"`
+	StepsUnread   uint64 `metric:"meridian_door_steps_total,unread"`
 }
 
 // Open opens the door.

@@ -114,54 +114,59 @@ type counters struct {
 type Metrics struct {
 	// Requests by outcome; Overloaded are those among the refused for which
 	// there was no place.
-	Requests   map[string]uint64
-	Overloaded uint64
-	Reading    int // that are being sent
-	Running    int
-	Waiting    int
+	Requests   map[string]uint64 `metric:"meridian_gateway_requests_total"`
+	Overloaded uint64            `metric:"meridian_gateway_overloaded_total"`
+	Reading    int               `metric:"meridian_gateway_requests,reading"` // that are being sent
+	Running    int               `metric:"meridian_gateway_requests,running"`
+	Waiting    int               `metric:"meridian_gateway_requests,waiting"`
 	// Connections of clients that are there; Unadmitted are those for which there
 	// was no room.
-	Connections int
-	Unadmitted  uint64
+	Connections int    `metric:"meridian_gateway_connections"`
+	Unadmitted  uint64 `metric:"meridian_gateway_connections_refused_total"`
 	// Legs by kind and by end.
-	Legs map[string]map[string]uint64
+	Legs map[string]map[string]uint64 `metric:"meridian_gateway_legs_total"`
 	// KV by where a prompt's cache came from, as engines tell; FellBack are
 	// those where a hand-off was meant to bring it and did not.
-	KV       map[string]uint64
-	FellBack uint64
+	KV       map[string]uint64 `metric:"meridian_gateway_kv_total"`
+	FellBack uint64            `metric:"meridian_gateway_handoff_fallbacks_total"`
 	// Promises are decode legs that did not wait for a prefill engine's answer;
 	// Broken are those of them that were ended because that leg failed.
-	Promises, Broken uint64
+	Promises uint64 `metric:"meridian_gateway_promises_total"`
+	Broken   uint64 `metric:"meridian_gateway_promises_broken_total"`
 	// Resumed streams went on with another engine, Unresumable ones could not.
-	Resumed, Unresumable       uint64
-	PromptTokens, OutputTokens uint64
+	Resumed      uint64 `metric:"meridian_gateway_streams_broken_total,resumed"`
+	Unresumable  uint64 `metric:"meridian_gateway_streams_broken_total,failed"`
+	PromptTokens uint64 `metric:"meridian_gateway_tokens_total,prompt"`
+	OutputTokens uint64 `metric:"meridian_gateway_tokens_total,output"`
 	// Moves counts running requests that were asked to leave their engine, by why and by
 	// what came of it.
-	Moves map[string]map[string]uint64
+	Moves map[string]map[string]uint64 `metric:"meridian_gateway_moves_total"`
 	// Phases are in the order of the names in Phases.
-	Phases []Distribution
+	Phases []Distribution `metric:"meridian_gateway_phase_seconds" index:"queue,prefill,handoff,ttft,ttfvt,ttot,think_itl,answer_itl,total"`
 	// Engines by role and by whether they are up.
-	Engines map[string]EngineCount
+	Engines map[string]EngineCount `metric:"meridian_gateway_engines"`
 	// Passed counts requests for endpoints that only engines know, by how they
 	// ended: answered, by whatever status, and failed.
-	Passed map[string]uint64
+	Passed map[string]uint64 `metric:"meridian_gateway_passed_total"`
 	// Placements by how what engines hold of the prompt was known.
-	Placements map[string]uint64
+	Placements map[string]uint64 `metric:"meridian_gateway_placements_total"`
 	// Stored counts requests that went straight to decode because the cell was believed
 	// to keep their prefix, by what their engine found of it.
-	Stored map[string]uint64
+	Stored map[string]uint64 `metric:"meridian_gateway_stored_total"`
 	Cache  CacheMetrics
 	Warm   warm.Metrics
 	// DirectoryKnown is false while the directory is away.
-	DirectoryKnown bool
-	RecordsDropped uint64
+	DirectoryKnown bool   `metric:"meridian_gateway_directory_known"`
+	RecordsDropped uint64 `metric:"meridian_gateway_records_dropped_total"`
 }
 
 // CacheMetrics are of what engines tell of their caches.
 type CacheMetrics struct {
-	Up, Down        int // subscriptions
-	Blocks          int // known now
-	Batches, Resets uint64
+	Up      int    `metric:"meridian_gateway_cache_subscriptions,up"` // subscriptions
+	Down    int    `metric:"meridian_gateway_cache_subscriptions,down"`
+	Blocks  int    `metric:"meridian_gateway_cache_blocks"` // known now
+	Batches uint64 `metric:"meridian_gateway_cache_batches_total"`
+	Resets  uint64 `metric:"meridian_gateway_cache_resets_total"`
 }
 
 // Prefixes, in the order of counters.placements: engines told, the gateway went
@@ -169,7 +174,10 @@ type CacheMetrics struct {
 var prefixes = []string{"told", "guessed", "stored", "none"}
 
 // EngineCount counts engines of a role.
-type EngineCount struct{ Up, Down int }
+type EngineCount struct {
+	Up   int `metric:",up"`
+	Down int `metric:",down"`
+}
 
 // Metrics may be called at any time.
 func (g *Gateway) Metrics() Metrics {

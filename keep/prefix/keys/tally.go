@@ -14,7 +14,10 @@ type Use struct {
 	// Others where there were too many to be told apart.
 	Model, Tenant string
 	// Finds, and those that found something; tokens that were asked for, and found.
-	Finds, Hits, TokensAsked, TokensFound uint64
+	Finds       uint64 `metric:"meridian_cache_model_finds_total,miss" less:"Hits"`
+	Hits        uint64 `metric:"meridian_cache_model_finds_total,hit"`
+	TokensAsked uint64 `metric:"meridian_cache_model_tokens_total,missed" less:"TokensFound"`
+	TokensFound uint64 `metric:"meridian_cache_model_tokens_total,found"`
 	// FoundIn are the tokens that were found by where they were, in the order of Tiers.
 	FoundIn [len(Tiers)]uint64
 	// Keeps, and what they wrote.

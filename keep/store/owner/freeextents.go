@@ -136,31 +136,31 @@ func (w *Owner) offer(now kv.Instant, class int) bool {
 
 // Stats are counters and gauges of an owner.
 type Stats struct {
-	HeapUsed  uint64 `json:"heap_used"`
-	HeapTotal uint64 `json:"heap_total"`
-	Ready     uint64 `json:"ready"`
-	Writing   uint64 `json:"writing"`
-	Waiting   uint64 `json:"ring_depth"` // announcements in the ring
-	Hits      uint64 `json:"hits"`
-	Misses    uint64 `json:"misses"`
-	Evictions uint64 `json:"evictions"`
-	Reclaims  uint64 `json:"reclaims"`
-	Timeouts  uint64 `json:"timeouts"`
-	Refused   uint64 `json:"refused"`
+	HeapUsed  uint64 `json:"heap_used" metric:"meridian_store_heap_bytes,used"`
+	HeapTotal uint64 `json:"heap_total" metric:"meridian_store_heap_bytes,total"`
+	Ready     uint64 `json:"ready" metric:"meridian_store_objects,ready"`
+	Writing   uint64 `json:"writing" metric:"meridian_store_objects,writing"`
+	Waiting   uint64 `json:"ring_depth" metric:"meridian_store_ring_depth"` // announcements in the ring
+	Hits      uint64 `json:"hits" metric:"meridian_store_lookups_total,hit"`
+	Misses    uint64 `json:"misses" metric:"meridian_store_lookups_total,miss"`
+	Evictions uint64 `json:"evictions" metric:"meridian_store_evictions_total,policy" less:"EvictedByShare,EvictedByQuota,EvictedCopies"`
+	Reclaims  uint64 `json:"reclaims" metric:"meridian_store_reclaims_total"`
+	Timeouts  uint64 `json:"timeouts" metric:"meridian_store_timeouts_total"`
+	Refused   uint64 `json:"refused" metric:"meridian_store_refused_total"`
 
-	OutOfMemory uint64 `json:"out_of_memory"`
-	Overloaded  uint64 `json:"overloaded"`   // requests that were turned away, to come again
-	CASFailures uint64 `json:"cas_failures"` // words of the arena that a producer was faster at
-	Torn        uint64 `json:"torn"`         // objects whose bytes were found to be broken as they were read
-	BytesIn     uint64 `json:"bytes_in"`
-	BytesOut    uint64 `json:"bytes_out"`
+	OutOfMemory uint64 `json:"out_of_memory" metric:"meridian_store_out_of_memory_total"`
+	Overloaded  uint64 `json:"overloaded" metric:"meridian_store_overloaded_total"`     // requests that were turned away, to come again
+	CASFailures uint64 `json:"cas_failures" metric:"meridian_store_cas_failures_total"` // words of the arena that a producer was faster at
+	Torn        uint64 `json:"torn"`                                                    // objects whose bytes were found to be broken as they were read
+	BytesIn     uint64 `json:"bytes_in" metric:"meridian_store_bytes_total,in"`
+	BytesOut    uint64 `json:"bytes_out" metric:"meridian_store_bytes_total,out"`
 
 	Copies uint64 `json:"-"` // objects that leave first
 	// Of the evictions, those of a tenant above its fair share, above its quota, and those of
 	// copies.
-	EvictedByShare uint64 `json:"-"`
-	EvictedByQuota uint64 `json:"-"`
-	EvictedCopies  uint64 `json:"-"`
+	EvictedByShare uint64 `json:"-" metric:"meridian_store_evictions_total,share"`
+	EvictedByQuota uint64 `json:"-" metric:"meridian_store_evictions_total,quota"`
+	EvictedCopies  uint64 `json:"-" metric:"meridian_store_evictions_total,copy"`
 }
 
 // Stats is how the owner stands.

@@ -64,21 +64,26 @@ type Tier interface {
 
 // Stats are counters and gauges of a tier.
 type Stats struct {
-	Objects, Bytes, Limit uint64 // that are kept, with all that lies around them, and may be
-	Segments              uint64
-	Waiting               uint64 // bytes that were taken and are not kept yet
-	Puts, PutBytes        uint64 // that were kept
-	PutsDropped           uint64 // that were refused: too much was under way, or the tier was down
-	PutsFailed            uint64 // that could not be written
-	Hits, HitBytes        uint64
-	Misses                uint64 // of objects it has not
-	Slow                  uint64 // calls whose time was over
-	Failed                uint64 // reads, writes and requests that ended with an error
-	Broken                uint64 // objects whose bytes were not what they were
-	Reclaimed             uint64 // segments that made room
-	Requests              uint64 // to a server, each try counted
-	OverBudget            uint64 // requests that were not made, for their number or their bytes
-	Down                  bool   // it is left alone for a while
+	// Objects and Bytes are kept, with all that lies around them; so many Bytes may be.
+	Objects     uint64 `metric:"meridian_store_tier_objects"`
+	Bytes       uint64 `metric:"meridian_store_tier_bytes,used"`
+	Limit       uint64 `metric:"meridian_store_tier_bytes,limit"`
+	Segments    uint64
+	Waiting     uint64 `metric:"meridian_store_tier_bytes,waiting"`             // bytes that were taken and are not kept yet
+	Puts        uint64 `metric:"meridian_store_tier_operations_total,put,done"` // that were kept
+	PutBytes    uint64 `metric:"meridian_store_tier_moved_bytes_total,in"`
+	PutsDropped uint64 `metric:"meridian_store_tier_operations_total,put,dropped"` // that were refused: too much was under way, or the tier was down
+	PutsFailed  uint64 `metric:"meridian_store_tier_operations_total,put,failed"`  // that could not be written
+	Hits        uint64 `metric:"meridian_store_tier_operations_total,get,hit"`
+	HitBytes    uint64 `metric:"meridian_store_tier_moved_bytes_total,out"`
+	Misses      uint64 `metric:"meridian_store_tier_operations_total,get,miss"`  // of objects it has not
+	Slow        uint64 `metric:"meridian_store_tier_troubles_total,slow"`        // calls whose time was over
+	Failed      uint64 `metric:"meridian_store_tier_troubles_total,failed"`      // reads, writes and requests that ended with an error
+	Broken      uint64 `metric:"meridian_store_tier_troubles_total,broken"`      // objects whose bytes were not what they were
+	Reclaimed   uint64 `metric:"meridian_store_tier_reclaimed_total"`            // segments that made room
+	Requests    uint64 `metric:"meridian_store_tier_requests_total"`             // to a server, each try counted
+	OverBudget  uint64 `metric:"meridian_store_tier_troubles_total,over_budget"` // requests that were not made, for their number or their bytes
+	Down        bool   `metric:"meridian_store_tier_down"`                       // it is left alone for a while
 	// OldestSeconds is how long ago the oldest segment was written, the next to make room.
 	OldestSeconds uint64
 }

@@ -286,11 +286,13 @@ func (w *Warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 
 // Metrics are of next turns that are computed ahead.
 type Metrics struct {
-	Waiting, Working int
+	Waiting int `metric:"meridian_gateway_warming,waiting"`
+	Working int `metric:"meridian_gateway_warming,working"`
 	// Ends by what became of them; Tokens of those that were warmed, and Cached those of
 	// them that the engine had or found, instead of computing them.
-	Ends           map[string]uint64
-	Tokens, Cached uint64
+	Ends   map[string]uint64 `metric:"meridian_gateway_warm_total"`
+	Tokens uint64            `metric:"meridian_gateway_warm_tokens_total,computed" less:"Cached"`
+	Cached uint64            `metric:"meridian_gateway_warm_tokens_total,cached"`
 }
 
 // Metrics may be called at any time.
