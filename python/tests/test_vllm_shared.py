@@ -193,9 +193,36 @@ def test_blocks_of_either_weights_are_not_shared(scheduler: Scheduler) -> None:
     prompt = Request("p", TOKENS, {"do_remote_decode": True}, num_computed_tokens=len(TOKENS))
     assert scheduler.finished(prompt, TABLE, complete=True) == (False, None)
     assert not scheduler.door.finds and not scheduler.door.keeps and not scheduler.door.offers
-    scheduler.cache_emptied()
+    scheduler.cache_was_reset(done=False)
+    assert scheduler.finished(ended, TABLE, complete=True) == (False, None)
+    scheduler.cache_was_reset(done=True)
     assert scheduler.finished(ended, TABLE, complete=True) == (True, None)
     assert "#" in scheduler.door.keeps[0][0].scope.revision
+    assert scheduler.finished(prompt, TABLE, complete=True) == (False, None), (
+        "no other server has its weights"
+    )
+    scheduler.weights_named("2")
+    kept, params = scheduler.finished(prompt, TABLE, complete=True)
+    assert kept and params and "@" in scheduler.door.offers[0][0].scope.revision
+
+
+def test_a_reset_of_what_is_kept_ends_no_hand_offs(scheduler: Scheduler) -> None:
+    scheduler.reset(empty=True)
+    ended = request(num_computed_tokens=len(TOKENS), answer=[90])
+    assert scheduler.finished(ended, TABLE, complete=True) == (True, None)
+    assert "#" in scheduler.door.keeps[0][0].scope.revision
+    prompt = Request("p", TOKENS, {"do_remote_decode": True}, num_computed_tokens=len(TOKENS))
+    assert scheduler.finished(prompt, TABLE, complete=True)[0]
+    assert scheduler.door.offers[0][0].scope.revision == ""
+    scheduler.reset(empty=False)
+    again = dataclasses.replace(ended, request_id="again")
+    assert scheduler.finished(again, TABLE, complete=True) == (False, None), "of blocks from before"
+    scheduler.weights_change("a test", empty=True)
+    scheduler.cache_was_reset(done=True)
+    scheduler.weights_named("2")
+    scheduler.reset(empty=False)
+    assert scheduler.finished(again, TABLE, complete=True) == (True, None)
+    assert "@" in scheduler.door.keeps[-1][0].scope.revision, "its version says whose it is"
 
 
 @pytest.mark.parametrize(

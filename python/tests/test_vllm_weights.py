@@ -58,6 +58,12 @@ def scope_of(weights: Weights, request: object = None) -> Scope:
     return scope
 
 
+def kept_scope_of(weights: Weights) -> Scope:
+    scope = weights.kept_scope_of(None)
+    assert scope is not None
+    return scope
+
+
 def test_an_adapter_that_was_loaded_anew_is_another(tmp_path: Path) -> None:
     weights = Weights("published")
 
@@ -69,17 +75,43 @@ def test_an_adapter_that_was_loaded_anew_is_another(tmp_path: Path) -> None:
     assert adapter(3, "hub/adapter") == "tone+hub/adapter" and adapter(4, "") == "tone"
 
 
-def test_an_adapter_whose_files_change_is_not_shared(tmp_path: Path) -> None:
-    """vLLM has the weights from before, until it loads it again, which it does when it likes."""
-    weights, path = Weights("published"), tmp_path / "adapter"
-    before = scope_of(weights, with_lora(1, str(model(path)))).adapter
+def load(weights: Weights, what: SimpleNamespace, *, empty: bool = False) -> None:
+    weights.adapter_loads(what, empty=empty)
+    weights.adapter_loaded(what)
+
+
+def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
+    """vLLM has the weights from before, whatever the files are now, until it loads them."""
+    weights, path = Weights("published"), model(tmp_path / "adapter")
+    load(weights, lora(1, str(path)))
+    before = scope_of(weights, with_lora(1, str(path))).adapter
     (path / "one.safetensors").write_bytes(b"other weights")
     assert weights.scope_of(with_lora(1, str(path))) is None
     assert scope_of(weights).adapter == "", "requests without it are shared"
-    weights.adapter_loaded(lora(1, str(path)))
+    load(weights, lora(1, str(path)))
     assert weights.scope_of(with_lora(1, str(path))) is None, "vLLM has it already, and loads nothing"
-    weights.adapter_loaded(lora(1, str(path), load_inplace=True))
+    weights.adapter_loads(lora(1, str(path), load_inplace=True), empty=True)
+    weights.emptied()
+    assert weights.scope_of(with_lora(1, str(path))) is None, "it was not loaded"
+    load(weights, lora(1, str(path), load_inplace=True), empty=True)
     assert scope_of(weights, with_lora(1, str(path))).adapter not in ("", before)
+    after = scope_of(weights, with_lora(1, str(path))).adapter
+    for file in path.iterdir():
+        file.unlink()
+    path.rmdir()
+    assert scope_of(weights, with_lora(1, str(path))).adapter == after, "vLLM still has it"
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["in place", "by another number"])
+def test_blocks_of_an_adapter_are_not_those_of_the_next(tmp_path: Path, number: int) -> None:
+    """vLLM finds them by its name and path alone."""
+    weights, path = Weights("published"), model(tmp_path / "adapter")
+    load(weights, lora(1, str(path)))
+    (path / "one.safetensors").write_bytes(b"other weights")
+    load(weights, lora(number, str(path), load_inplace=number == 1))
+    assert weights.scope_of(with_lora(number, str(path))) is None
+    weights.emptied()
+    assert scope_of(weights, with_lora(number, str(path))).adapter.startswith("tone+")
 
 
 def test_weights_that_change_are_of_no_name_that_another_has() -> None:
@@ -87,10 +119,11 @@ def test_weights_that_change_are_of_no_name_that_another_has() -> None:
     assert scope_of(one) == scope_of(other) == Scope() and one.shared
     one.changed(empty=True)
     other.changed(empty=True)
-    first = scope_of(one).revision
-    assert first.startswith("published") and first != scope_of(other).revision and not one.shared
+    assert one.scope_of(None) is None and not one.shared, "no other server could take it"
+    first = kept_scope_of(one).revision
+    assert first.startswith("published") and first != kept_scope_of(other).revision
     one.changed(empty=True)
-    assert scope_of(one).revision not in ("published", "", first)
+    assert kept_scope_of(one).revision not in ("published", "", first)
 
 
 def test_a_version_is_shared_by_those_that_are_told_it() -> None:
@@ -108,9 +141,11 @@ def test_a_version_is_shared_by_those_that_are_told_it() -> None:
 def test_nothing_is_shared_while_blocks_may_be_of_either() -> None:
     weights = Weights("published")
     weights.changed(empty=False)
-    assert weights.scope_of(None) is None and not weights.shared
+    assert weights.scope_of(None) is None and weights.kept_scope_of(None) is None and not weights.shared
     weights.named("step-1")
-    assert weights.scope_of(None) is None, "a name does not make the blocks anew"
+    assert weights.scope_of(None) is None and weights.kept_scope_of(None) is None, (
+        "a name does not make the blocks anew"
+    )
     weights.emptied()
     assert scope_of(weights).revision.startswith("published@")
     weights.emptied()
@@ -130,9 +165,13 @@ class Engine:
         return [method]
 
     def add_lora(self, lora_request: object) -> bool:
+        if lora_request == "broken":
+            raise ValueError
         return True
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        if reset_running_requests and not self.emptied:
+            raise RuntimeError
         return self.emptied
 
     def set_weight_version(self, weight_version: str) -> None:
@@ -153,11 +192,17 @@ class Heard:
     def weights_named(self, version: str) -> None:
         self.all.append(f"is {version}")
 
-    def adapter_loaded(self, lora: object) -> None:
-        self.all.append(lora)
+    def adapter_loads(self, lora: object) -> None:
+        self.all.append(f"loads {lora}")
 
-    def cache_emptied(self) -> None:
-        self.all.append("emptied")
+    def adapter_loaded(self, lora: object) -> None:
+        self.all.append(f"loaded {lora}")
+
+    def cache_resets(self) -> None:
+        self.all.append("resets")
+
+    def cache_was_reset(self, done: bool) -> None:
+        self.all.append(f"reset {done}")
 
 
 def test_a_connector_hears_of_its_engine_alone() -> None:
@@ -173,14 +218,20 @@ def test_a_connector_hears_of_its_engine_alone() -> None:
     engine.collective_rpc(method=len)
     engine.emptied = False
     assert engine.reset_prefix_cache() is False
+    with pytest.raises(RuntimeError):
+        engine.reset_prefix_cache(reset_running_requests=True)
     engine.emptied = True
     assert engine.reset_prefix_cache(reset_running_requests=True) is True
     engine.set_weight_version("7")
     engine.set_weight_version(weight_version="8")
     another.add_lora("lora")
+    with pytest.raises(ValueError):
+        another.add_lora("broken")
     del another.scheduler
     another.collective_rpc("while it starts")
-    assert one.all == ["update_weights", "len", "emptied", "is 7", "is 8"] and other.all == ["lora"]
+    resets = ["resets", "reset False", "resets", "reset False", "resets", "reset True"]
+    assert one.all == ["update_weights", "len", *resets, "is 7", "is 8"]
+    assert other.all == ["loads lora", "loaded lora", "loads broken"]
     assert engine.calls == ["update_weights", "compute_weight_checksums", len, "7", "8"]
 
 
@@ -189,12 +240,13 @@ def test_a_vllm_that_has_none_of_it_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "cached", "empty"), [(1, 0, True), (2, 0, False), (1, 1, False), (0, 0, True)]
+    ("used", "cached", "held", "empty"),
+    [(1, 0, 0, True), (2, 0, 0, False), (1, 1, 0, False), (0, 0, 0, True), (3, 0, 2, True), (4, 0, 2, False)],
 )
-def test_when_blocks_hold_nothing(used: int, cached: int, empty: bool) -> None:
+def test_when_blocks_hold_nothing(used: int, cached: int, held: int, empty: bool) -> None:
     pool = SimpleNamespace(
         num_gpu_blocks=10,
         get_num_free_blocks=lambda: 10 - used,
         cached_block_hash_to_block=dict.fromkeys(range(cached)),
     )
-    assert is_empty(pool) == empty
+    assert is_empty(pool, held) == empty

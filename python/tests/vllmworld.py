@@ -385,11 +385,14 @@ class World:
             self.revisions.append("")
             self.outcomes["changed"] += 1
         elif self.mixed and not self.parked and self.chance.random() < 0.5:
+            self.connector_scheduler.cache_resets()
             for computing in self.computing:
                 self._lose(computing)
             self._notice()
             self.mixed = False
-            self.connector_scheduler.cache_emptied()
+            self.connector_scheduler.cache_was_reset(done=True)
+            if self.chance.random() < 0.8:
+                self.connector_scheduler.weights_named(f"version {len(self.revisions)}")
 
     def _check(self, scope: Scope) -> None:
         """What is shared is of the weights that compute, by a name that no others had."""

@@ -254,27 +254,40 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
 
     def reset_cache(self) -> bool | None:
         """Find nothing any more of what was kept until now: vLLM asks for it where weights have changed."""
-        self.weights_change("a reset with the connector's cache")
+        if self._scheduler is not None:
+            self._scheduler.reset(empty=self._is_empty())
         return True
 
     # What vLLM's engine tells of its weights.
 
     def weights_change(self, by: str) -> None:
         if self._scheduler is not None:
-            empty = self._pool is not None and is_empty(self._pool)
-            self._scheduler.weights_change(by, empty=empty)
+            self._scheduler.weights_change(by, empty=self._is_empty())
 
     def weights_named(self, version: str) -> None:
         if self._scheduler is not None:
             self._scheduler.weights_named(version)
 
+    def adapter_loads(self, lora: Any) -> None:
+        if self._scheduler is not None:
+            self._scheduler.adapter_loads(lora, empty=self._is_empty())
+
     def adapter_loaded(self, lora: Any) -> None:
         if self._scheduler is not None:
             self._scheduler.adapter_loaded(lora)
 
-    def cache_emptied(self) -> None:
+    def cache_resets(self) -> None:
         if self._scheduler is not None:
-            self._scheduler.cache_emptied()
+            self._scheduler.cache_resets()
+
+    def cache_was_reset(self, done: bool) -> None:
+        if self._scheduler is not None:
+            self._scheduler.cache_was_reset(done=done)
+
+    def _is_empty(self) -> bool:
+        """Say whether vLLM has nothing of what it has computed."""
+        assert self._scheduler is not None
+        return self._pool is not None and is_empty(self._pool, self._scheduler.doubtful_blocks)
 
     def get_loaded_kv_cache_group_ids(self, request: Any) -> tuple[int, ...]:
         return tuple(range(len(self._kv_cache_config.kv_cache_groups)))

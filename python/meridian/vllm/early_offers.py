@@ -51,15 +51,21 @@ class Holds:
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
         self._held: dict[bytes, list[Any]] = {}
+        self._let_go = False
 
     @property
     def most(self) -> int:
         """How many blocks may be held at a time."""
         return len(self._pool.blocks) // _HELD
 
+    @property
+    def count(self) -> int:
+        """How many blocks are held."""
+        return 0 if self._let_go else sum(map(len, self._held.values()))
+
     def has_place(self, count: int) -> bool:
         """Say whether so many more may be held."""
-        return sum(map(len, self._held.values())) + count <= self.most
+        return self.count + count <= self.most
 
     def has_room(self, count: int) -> bool:
         """Say whether a request may be given so many that are held then."""
@@ -78,6 +84,18 @@ class Holds:
         if blocks := self._held.pop(transfer, []):
             self._pool.free_blocks(blocks[::-1])
         return len(blocks)
+
+    def let_go(self) -> None:
+        """Give up all references for a moment in which vLLM gives no block to any request."""
+        self._let_go = True
+        for blocks in self._held.values():
+            self._pool.free_blocks(blocks[::-1])
+
+    def take_back(self) -> None:
+        """End that moment."""
+        self._let_go = False
+        for blocks in self._held.values():
+            self._pool.touch(blocks)
 
 
 class OffersPrompts(Protocol):

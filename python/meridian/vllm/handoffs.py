@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import enum
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -247,17 +247,19 @@ class Handoffs:
         del self._moving[accept.transfer]
         self._end(accept, True, now, accept.problem)
 
-    def leave(self, now: float) -> list[tuple[bytes, tuple[int, ...]]]:
+    def leave(self, now: float, may: Callable[[int], bool]) -> list[tuple[bytes, tuple[int, ...]]]:
         """Let requests go on of whose accepts the agent has said nothing for too long.
+
+        `may`: whether so many blocks more may be out of use; else the request waits.
 
         Return the accepts, and the blocks into which the agent may still write: the caller keeps these
         out of use until the accept is among `take_settled`.
         """
-        left = [
-            accept
-            for accept in self._moving.values()
-            if now >= accept.deadline + _DOUBT and accept.phase is not _Phase.LEFT
-        ]
+        left: list[_Accept] = []
+        for accept in self._moving.values():
+            late = now >= accept.deadline + _DOUBT and accept.phase is not _Phase.LEFT
+            if late and may(len(accept.blocks) + sum(len(other.blocks) for other in left)):
+                left.append(accept)
         for accept in left:
             accept.problem = DoorError("no_answer", "the agent does not say whether it still writes")
             accept.phase, accept.told = _Phase.LEFT, True

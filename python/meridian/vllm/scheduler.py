@@ -41,14 +41,15 @@ later than the answer comes.
 _COMPUTING: Final = 600.0
 """How long a prompt may take to be computed while it is offered, in seconds."""
 
-_FRESH: Final = (
+_PRIVATE: Final = (
     "what this server computes is shared with no other until the version of its weights is named "
     "(POST /update_weight_version), or it is started again"
 )
 _MIXED: Final = (
-    "until vLLM's prefix cache is reset nothing is handed off, kept or found, since blocks may be of either "
-    "(POST /reset_prefix_cache?reset_running_requests=true)"
+    "until vLLM's prefix cache is reset nothing of it is handed off, kept or found, since blocks may be "
+    "of either (POST /pause, /reset_prefix_cache?reset_running_requests=true and /resume)"
 )
+_SHARED_AGAIN: Final = "what this server computes is shared again"
 
 _log: Final = logging.getLogger("meridian.vllm")
 
@@ -256,31 +257,66 @@ class ConnectorScheduler:
 
     def weights_change(self, by: str, *, empty: bool) -> None:
         """Share nothing any more that was computed until now; `empty`: vLLM has nothing of it itself."""
-        self._hear()
         if self._weights.shared or (not empty and not self._weights.mixed):
-            _log.warning("the model's weights may change (%s): %s", by, _FRESH if empty else _MIXED)
+            _log.warning("the model's weights may change (%s): %s", by, _PRIVATE if empty else _MIXED)
         self._weights.changed(empty=empty)
-        self.early_offers.withdraw_all()
+        self._drop_all()
+
+    def reset(self, *, empty: bool) -> None:
+        """Find nothing any more of what the cell has kept until now."""
+        self._weights.reset(empty=empty)
         if self._shared is not None:
             self._shared.drop_all()
         self._pass_on()
 
-    def cache_emptied(self) -> None:
-        """Hear that vLLM has nothing any more of what it had computed."""
-        if self._weights.mixed:
-            _log.info("vLLM's cache was emptied: %s", _FRESH)
-        self._weights.emptied()
-
     def weights_named(self, version: str) -> None:
         """Hear from who changes weights which they are."""
-        _log.info(
-            "the model's weights are of version %.200r, and shared with servers that say the same", version
-        )
         self._weights.named(version)
+        then = _MIXED if self._weights.mixed else "what is computed is shared with servers that say the same"
+        _log.info("the model's weights are of version %.200r: %s", version, then)
+
+    def adapter_loads(self, lora: Any, *, empty: bool) -> None:
+        """Hear of an adapter right before vLLM loads it."""
+        if self._weights.adapter_loads(lora, empty=empty):
+            _log.warning("the adapter %s becomes another: %s", lora.lora_name, _MIXED)
+            self._drop_all()
 
     def adapter_loaded(self, lora: Any) -> None:
-        """Hear of an adapter that vLLM loads."""
+        """Hear that vLLM has loaded it."""
         self._weights.adapter_loaded(lora)
+
+    def cache_resets(self) -> None:
+        """Hear that vLLM is going to forget all that it has computed, and gives no block away meanwhile."""
+        self._hear()
+        if self._doubtful is not None:
+            self._settle()
+            self._doubtful.let_go()
+
+    def cache_was_reset(self, *, done: bool) -> None:
+        """Hear whether it has."""
+        if self._doubtful is not None:
+            self._doubtful.take_back()
+        if not done:
+            return
+        if self._weights.mixed:
+            self._weights.emptied()
+            _log.info("vLLM's cache was emptied: %s", _SHARED_AGAIN if self._weights.shared else _PRIVATE)
+        self._weights.emptied()
+
+    @property
+    def doubtful_blocks(self) -> int:
+        """How many blocks are out of use because an agent may write into them."""
+        self._hear()
+        if self._doubtful is None:
+            return 0
+        self._settle()
+        return self._doubtful.count
+
+    def _drop_all(self) -> None:
+        self.early_offers.withdraw_all()
+        if self._shared is not None:
+            self._shared.drop_all()
+        self._pass_on()
 
     # Accepts.
 
@@ -291,6 +327,8 @@ class ConnectorScheduler:
     def _may_accept(self, request: Any, leg: DecodeLeg) -> bool:
         if self._door is None or not self._door.serving or self._weights.scope_of(request) is None:
             return False
+        if self._doubtful is not None and self._doubtful.count:
+            return False  # of an agent that hangs nothing more is asked
         return not self._handoffs.was_accepted(leg.transfer)
 
     def _accept(
@@ -312,9 +350,10 @@ class ConnectorScheduler:
         patience = self._settings.deadline + (self._settings.keep if leg.promised else 0.0)
         if shared:
             patience = min(patience, _SHARED)
-        scope = self._weights.scope_of(request)
+        scope = self._weights.kept_scope_of(request) if shared else self._weights.scope_of(request)
         watch = Watch(leg.transfer, fills)
-        at_risk = fills or tuple(number for ids in block_ids for number in ids)
+        null = 0  # vLLM's block that holds nothing
+        at_risk = fills or tuple(number for ids in block_ids for number in ids if number != null)
         self._handoffs.accept(
             id_, watch, external, now, deadline=now + patience + _GRACE, blocks=at_risk, shared=shared
         )
@@ -348,7 +387,7 @@ class ConnectorScheduler:
         """Let requests go on in other blocks of which the agent says nothing."""
         if self._doubtful is None:
             return
-        for transfer, blocks in self._handoffs.leave(self._clock()):
+        for transfer, blocks in self._handoffs.leave(self._clock(), self._doubtful.has_place):
             self._doubtful.hold(transfer, blocks)
             self.counters.doubtful_blocks += len(blocks)
             self._complain(
@@ -356,6 +395,11 @@ class ConnectorScheduler:
                 f"the agent says nothing of a cache that it was to bring: its request is computed, and "
                 f"{len(blocks)} blocks stay out of use until the agent answers, or ends",
             )
+        self._settle()
+
+    def _settle(self) -> None:
+        """Give back what no agent writes any more."""
+        assert self._doubtful is not None
         for transfer in self._handoffs.take_settled():
             self.counters.doubtful_blocks -= self._doubtful.release(transfer)
 
@@ -371,7 +415,7 @@ class ConnectorScheduler:
     ) -> tuple[int | None, bool]:
         """Return how many tokens the cell has beyond those that are computed; None: it is being asked."""
         shared, id_ = self._shared, request.request_id
-        if shared is None or not self._finds:
+        if shared is None or not self._finds or (self._doubtful is not None and self._doubtful.count):
             return 0, False
         now = self._clock()
         shared.review(id_, computed, now)

@@ -128,7 +128,7 @@ class SharedCache:
             return False
         assert self._door is not None
         id_ = request.request_id
-        if (scope := self._weights.scope_of(request)) is None:
+        if (scope := self._weights.kept_scope_of(request)) is None:
             return False
         saved = self._costs.saved(len(tokens) - 1 - computed) if self._costs is not None else 0.0
         asked = self._door.find_soon(
@@ -220,7 +220,7 @@ class SharedCache:
         cannot be.
         """
         terms = self._terms()
-        scope = self._weights.scope_of(request) if terms is not None else None
+        scope = self._weights.kept_scope_of(request) if terms is not None else None
         tokens = kept() if scope is not None else None
         if terms is None or scope is None or tokens is None or len(tokens) < self._least(terms):
             return None

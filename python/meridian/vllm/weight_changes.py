@@ -2,14 +2,17 @@
 
 ::
 
-    published ──changed──► mixed ──vLLM's cache is emptied──► fresh ──a version is named──► named
-                             ▲                                  │                             │
-                             └─────────────changed──────────────┴─────────────────────────────┘
+    published ──changed──► mixed ──vLLM's cache is emptied──► private ──a version is named──► named
+                             ▲                                   │                              │
+                             └──────────────changed──────────────┴──────────────────────────────┘
 
 While it is mixed, vLLM's blocks may be of weights from before and from after the change, and
-nothing is shared. Where the cache is empty when weights change, as in a pause, it is fresh at
-once: its name is random, so no other server has it. A version that the caller names is shared
+nothing is shared. Where the cache is empty when weights change, as in a pause, they are private at
+once: of a random name, that no other server has. A version that the caller names is shared
 with servers that began with the same weights and are told the same version.
+
+A reset of the connector's cache alone, which vLLM also asks for in every pause, is no change: what the cell
+has kept is not found any more, and hand-offs go on.
 """
 
 from __future__ import annotations
@@ -43,7 +46,14 @@ _HARMLESS: Final = frozenset(
 _ADAPTERS: Final = 4096
 """How many adapters are remembered: one that came earlier is taken for what its files are."""
 
+_UNKNOWN: Final = "?"
+"""The digest of an adapter whose files changed while it was loaded."""
+
+_FAILED: Final = object()
+"""What a method has returned that did not."""
+
 _RANDOM: Final = "#"
+_VERSION: Final = "@"
 
 
 class Weights:
@@ -54,8 +64,11 @@ class Weights:
         self._published = published
         self._name = ""
         self._mixed = False
-        self._adapters: dict[int, str] = {}
-        """Digests of the adapters' files when they came, by vLLM's number of them."""
+        self._generation = ""
+        """What tells what is kept now from what was kept before the last reset."""
+        self._stale = False
+        """Whether vLLM may have blocks from before it."""
+        self._adapters = Adapters()
 
     @property
     def shared(self) -> bool:
@@ -69,46 +82,117 @@ class Weights:
 
     def changed(self, *, empty: bool) -> None:
         """Hear that weights will be others; `empty`: vLLM's cache holds nothing."""
-        self._name, self._mixed = f"{_RANDOM}{new_transfer().hex()}", not empty
+        self._name, self._mixed, self._generation = _random(), not empty, ""
+
+    def reset(self, *, empty: bool) -> None:
+        """Hear that nothing is to be found of what was kept; with a version that is said by the next one."""
+        if not self._name.startswith(_VERSION):
+            self._generation, self._stale = _random(), not empty
 
     def emptied(self) -> None:
         """Hear that vLLM's cache holds nothing any more."""
-        self._mixed = False
+        self._mixed = self._stale = False
+        self._adapters.emptied()
 
     def named(self, version: str) -> None:
         """Hear which weights they are, in the caller's words."""
-        self._name = f"@{hashlib.sha256(version.encode()).hexdigest()[:32]}"
+        self._name, self._generation = f"{_VERSION}{hashlib.sha256(version.encode()).hexdigest()[:32]}", ""
 
     def scope_of(self, request: Any) -> Scope | None:
-        """Return what a vLLM request's cache depends on beside its tokens; None: it is not to be shared.
+        """Return what a vLLM request's cache depends on beside its tokens; None: no other has the same.
 
         vLLM's hashes of blocks say all of this too, but differ from process to process.
         """
-        lora = getattr(request, "lora_request", None)
-        adapter = self._adapter(lora) if lora is not None else ""
-        if self._mixed or adapter is None:
+        return self._scope(request, self._name) if self.shared else None
+
+    def kept_scope_of(self, request: Any) -> Scope | None:
+        """Return the scope under which a request's cache is kept and found; None: it is neither."""
+        if self._mixed or self._stale:
             return None
-        revision = self._published + self._name if self._name else ""
+        return self._scope(request, self._name + self._generation)
+
+    def _scope(self, request: Any, name: str) -> Scope | None:
+        lora = getattr(request, "lora_request", None)
+        adapter = self._adapters.name_of(lora) if lora is not None else ""
+        if adapter is None:
+            return None
+        revision = self._published + name if name else ""
         salt = getattr(request, "cache_salt", None) or ""
         return Scope(revision=revision, adapter=adapter, media=media_of(request), salt=salt)
 
+    def adapter_loads(self, lora: Any, *, empty: bool) -> bool:
+        """Hear of an adapter before vLLM loads it; return whether blocks may be of another by its name."""
+        return self._adapters.loads(lora, empty=empty)
+
     def adapter_loaded(self, lora: Any) -> None:
-        """Hear of an adapter that vLLM loads; one that it has already, only where it says so."""
-        if getattr(lora, "load_inplace", False):
-            self._adapters.pop(lora.lora_int_id, None)
+        """Hear that vLLM has loaded it."""
+        self._adapters.loaded(lora)
 
-    def _adapter(self, lora: Any) -> str | None:
-        """Name an adapter so that another one, loaded later by the same name, is another.
 
-        None: its files are others than when it came, so it is not known of which vLLM has the weights.
-        """
-        path = getattr(lora, "lora_path", "") or ""
-        digest = digest_of(path) if os.path.exists(path) else path
-        if self._adapters.setdefault(lora.lora_int_id, digest) != digest:
+class Adapters:
+    """Names adapters by the files that vLLM loaded, which may be others by now.
+
+    vLLM finds blocks by an adapter's name and path: where another one was loaded by these, its
+    blocks may be of either until vLLM's cache is emptied. It also loads adapters anew that it had to
+    give up, unheard: one whose files are not those that it is known to have loaded is not shared.
+    """
+
+    def __init__(self) -> None:
+        self._loaded: dict[tuple[str, str], str] = {}
+        """Digests of what was loaded."""
+        self._numbers: dict[int, tuple[str, str]] = {}
+        """What vLLM has, by its number of it."""
+        self._mixed: set[tuple[str, str]] = set()
+        self._loading = ""
+
+    def loads(self, lora: Any, *, empty: bool) -> bool:
+        """Hear of one right before it is loaded; return whether blocks may be of another by its name."""
+        key = _key(lora)
+        self._loading = _digest(key)
+        other = self._does_load(lora) and self._loaded.get(key, self._loading) != self._loading
+        if other and not empty:
+            self._mixed.add(key)
+        return other and not empty
+
+    def loaded(self, lora: Any) -> None:
+        """Hear that vLLM has done as it was asked, which is nothing where it has the adapter already."""
+        if not self._does_load(lora):
+            return
+        key = _key(lora)
+        self._loaded[key] = self._loading if _digest(key) == self._loading else _UNKNOWN
+        self._numbers[lora.lora_int_id] = key
+        if len(self._loaded) > _ADAPTERS:
+            del self._loaded[next(iter(self._loaded))]
+        if len(self._numbers) > _ADAPTERS:
+            del self._numbers[next(iter(self._numbers))]
+
+    def _does_load(self, lora: Any) -> bool:
+        return getattr(lora, "load_inplace", False) or self._numbers.get(lora.lora_int_id) != _key(lora)
+
+    def name_of(self, lora: Any) -> str | None:
+        """Name an adapter so that other weights have another name; None: it is not known which they are."""
+        key = _key(lora)
+        there = _digest(key) if os.path.exists(key[1]) or key not in self._loaded else self._loaded[key]
+        if key in self._mixed or self._loaded.setdefault(key, there) != there:
             return None
-        if len(self._adapters) > _ADAPTERS:
-            del self._adapters[next(iter(self._adapters))]
-        return f"{lora.lora_name}+{digest}" if digest else str(lora.lora_name)
+        return f"{lora.lora_name}+{there}" if there else str(lora.lora_name)
+
+    def emptied(self) -> None:
+        """Hear that vLLM's cache holds nothing any more."""
+        self._mixed.clear()
+
+
+def _key(lora: Any) -> tuple[str, str]:
+    return str(lora.lora_name), getattr(lora, "lora_path", "") or ""
+
+
+def _digest(key: tuple[str, str]) -> str:
+    """Return what the files are; of those of a hub, their name."""
+    return digest_of(key[1]) if os.path.exists(key[1]) else key[1]
+
+
+def _random() -> str:
+    return f"{_RANDOM}{new_transfer().hex()}"
 
 
 @runtime_checkable
@@ -117,8 +201,10 @@ class Follower(Protocol):
 
     def weights_change(self, by: str) -> None: ...
     def weights_named(self, version: str) -> None: ...
+    def adapter_loads(self, lora: Any) -> None: ...
     def adapter_loaded(self, lora: Any) -> None: ...
-    def cache_emptied(self) -> None: ...
+    def cache_resets(self) -> None: ...
+    def cache_was_reset(self, done: bool) -> None: ...
 
 
 def follow(engine: type[Any]) -> bool:
@@ -130,11 +216,11 @@ def follow(engine: type[Any]) -> bool:
         return True
     if not all(hasattr(engine, name) for name in ("collective_rpc", "add_lora", "reset_prefix_cache")):
         return False
-    _before(engine, "collective_rpc", _asks)
-    _before(engine, "add_lora", _loads)
-    _after(engine, "reset_prefix_cache", _was_reset)
+    _around(engine, "collective_rpc", before=_asks)
+    _around(engine, "add_lora", before=_loads, after=_loaded)
+    _around(engine, "reset_prefix_cache", before=_resets, after=_was_reset)
     if hasattr(engine, "set_weight_version"):
-        _after(engine, "set_weight_version", _was_named)
+        _around(engine, "set_weight_version", after=_was_named)
     engine._meridian_follows = True
     return True
 
@@ -148,9 +234,9 @@ def follow_vllm() -> bool:
     return follow(EngineCore)
 
 
-def is_empty(pool: Any) -> bool:
-    """Say whether vLLM's blocks hold nothing: none is in use, but for its null block, and none is found."""
-    used = pool.num_gpu_blocks - pool.get_num_free_blocks()
+def is_empty(pool: Any, held: int = 0) -> bool:
+    """Say whether vLLM's blocks hold nothing: none is found, or in use but its null block and `held`."""
+    used = pool.num_gpu_blocks - pool.get_num_free_blocks() - held
     return used <= 1 and len(pool.cached_block_hash_to_block) == 0
 
 
@@ -161,40 +247,54 @@ def _asks(follower: Follower, method: Any, *_: Any, **__: Any) -> None:
 
 
 def _loads(follower: Follower, *args: Any, **kwargs: Any) -> None:
-    (lora,) = (*args, *kwargs.values())
-    follower.adapter_loaded(lora)
+    follower.adapter_loads(_only(args, kwargs))
+
+
+def _loaded(follower: Follower, done: Any, *args: Any, **kwargs: Any) -> None:
+    if done is not _FAILED:
+        follower.adapter_loaded(_only(args, kwargs))
+
+
+def _resets(follower: Follower, *_: Any, **__: Any) -> None:
+    follower.cache_resets()
 
 
 def _was_reset(follower: Follower, done: Any, *_: Any, **__: Any) -> None:
-    if done:
-        follower.cache_emptied()
+    follower.cache_was_reset(done is True)
 
 
-def _was_named(follower: Follower, _: Any, *args: Any, **kwargs: Any) -> None:
-    (version,) = (*args, *kwargs.values())
-    follower.weights_named(version)
+def _was_named(follower: Follower, done: Any, *args: Any, **kwargs: Any) -> None:
+    if done is not _FAILED:
+        follower.weights_named(_only(args, kwargs))
 
 
-def _before(engine: type[Any], name: str, tell: Callable[..., None]) -> None:
+def _only(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    (only,) = (*args, *kwargs.values())
+    return only
+
+
+def _nothing(*_: Any, **__: Any) -> None: ...
+
+
+def _around(
+    engine: type[Any],
+    name: str,
+    before: Callable[..., None] = _nothing,
+    after: Callable[..., None] = _nothing,
+) -> None:
+    """Have followers hear what a method is called with, before it is and after, even if it fails."""
     original = getattr(engine, name)
 
     @functools.wraps(original)
     def told(self: Any, *args: Any, **kwargs: Any) -> Any:
-        for follower in _followers(self):
-            tell(follower, *args, **kwargs)
-        return original(self, *args, **kwargs)
-
-    setattr(engine, name, told)
-
-
-def _after(engine: type[Any], name: str, tell: Callable[..., None]) -> None:
-    original = getattr(engine, name)
-
-    @functools.wraps(original)
-    def told(self: Any, *args: Any, **kwargs: Any) -> Any:
-        done = original(self, *args, **kwargs)
-        for follower in _followers(self):
-            tell(follower, done, *args, **kwargs)
+        followers, done = list(_followers(self)), _FAILED
+        for follower in followers:
+            before(follower, *args, **kwargs)
+        try:
+            done = original(self, *args, **kwargs)
+        finally:
+            for follower in followers:
+                after(follower, done, *args, **kwargs)
         return done
 
     setattr(engine, name, told)

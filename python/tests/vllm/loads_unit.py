@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from governed_unit import BLOCK, World
 from vllm.config import KVTransferConfig
+from vllm.v1.engine.core import EngineCore
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import RequestStatus
 from vllmworld import FakeDoor, found_ticket
@@ -134,7 +135,7 @@ def test_gateways_hear_what_a_server_is_for(
 
 def test_a_request_goes_on_without_an_agent_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Into the blocks that it had the agent may still write: no request gets them before it has said so."""
-    w = Server(monkeypatch, "kv_both", None, asynchronous=False, blocks=40)
+    w = Server(monkeypatch, "kv_both", None, asynchronous=False, blocks=100)
     ours, free = w.scheduler.connector._scheduler, w.scheduler.kv_cache_manager.block_pool.get_num_free_blocks
     w.add("r", PROMPT)
     assert w.plan() == []
@@ -147,10 +148,33 @@ def test_a_request_goes_on_without_an_agent_that_hangs(monkeypatch: pytest.Monke
     w.scheduler._update_from_kv_xfer_finished(KVConnectorOutput(finished_recving={"r"}))
     before = free()
     assert w.plan() == ["r"]
-    assert not w.blocks("r") & in_doubt and before == 39 - len(in_doubt)
+    assert not w.blocks("r") & in_doubt and before == 99 - len(in_doubt)
     assert ours.counters.take() == {"failed": 1, "doubtful_blocks": len(in_doubt)}
+    finds = len(w.agent.finds)
+    w.add("next", PROMPT)
+    assert w.plan() == ["next"] and len(w.agent.finds) == finds, "of an agent that hangs nothing is asked"
+    for name in ("r", "next"):
+        w.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+    while w.flying:
+        w.land()
+    core: Any = EngineCore.__new__(EngineCore)
+    core.scheduler = w.scheduler
+    assert core.reset_prefix_cache(True, True), "what is in doubt keeps no reset from its end"
+    assert free() == 99 - len(in_doubt)
     before = free()
     ours.happened(Event(EventKind.FREED, TRANSFER, True))
     w.plan()
     assert free() == before + len(in_doubt)
     assert ours.counters.take() == {"doubtful_blocks": -len(in_doubt)}
+
+
+def test_a_request_waits_where_little_room_would_be_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that could not have other blocks beside those in doubt would stand in the way of all others."""
+    w = Server(monkeypatch, "kv_both", None, asynchronous=False)
+    w.add("r", PROMPT)
+    w.plan()
+    w.scheduler.connector._scheduler._clock = lambda: time.monotonic() + 60.0
+    w.plan()
+    assert w.flying[-1].kv_connector_metadata.step.left == ()
+    w.add("small", 6).skip_reading_prefix_cache = True
+    assert w.plan() == ["small"]
