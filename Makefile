@@ -60,7 +60,7 @@ test-vllm: venv build vllm ## of make test-real, the hand-offs between real vLLM
 # A machine with a GPU may have neither Go nor a network: the tests are built here,
 # and run there from a copy of the tree with bin/gpu.
 GPU_PYTHON ?= python3
-GPU_TESTS := tests/test_transformers.py tests/vllm/test_gpu.py tests/vllm/test_gpu_host.py tests/vllm/test_gpu_up.py tests/vllm/test_gpu_nixl.py tests/vllm/test_gpu_budget.py tests/vllm/test_gpu_governed.py
+GPU_TESTS := tests/test_transformers.py tests/vllm/test_gpu.py tests/vllm/test_gpu_host.py tests/vllm/test_gpu_up.py tests/vllm/test_gpu_nixl.py tests/vllm/test_gpu_budget.py tests/vllm/test_gpu_governed.py tests/vllm/test_gpu_shared.py
 GPU_ROOMS := move/cuda serve/doorserver move/fabric/host move/fabric/tcp
 
 .PHONY: build-gpu

@@ -1,0 +1,110 @@
+"""The shared cache on a GPU, where a step that still runs may write what an aborted request held.
+
+vLLM schedules asynchronously there: it frees the blocks of an aborted request while a step under way
+writes them. Two servers load and keep prefixes behind many aborts, in caches too small for all of them.
+Run by make test-gpu.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import tiny_model
+from api_client import Stream, at_once, completion, post
+from gpu_servers import GPUServer, require_vllm_on_gpu
+from pairs import Cell, Side, assert_nothing_held
+from servers import Server, wait_all_ready
+
+pytestmark = pytest.mark.real
+
+STORE = 1 << 30
+GPU_CACHE = "32M"
+"""About 16,000 tokens of the model, where the prompts have 40,000."""
+UNIT = 256
+"""Tokens that the shared cache keeps as one; prompts end one token behind them."""
+ANSWER = 16
+ROUNDS, ABORTS = 4, 120
+
+
+@dataclass(frozen=True)
+class Right:
+    """A prompt, and its answers from a server that computed it alone: of all of it, and behind its cache."""
+
+    prompt: tuple[int, ...]
+    answers: frozenset[tuple[int, ...]]
+
+
+@dataclass
+class Sharing:
+    cell: Cell
+    servers: tuple[Server, Server]
+    prompts: list[Right]
+
+
+def found(server: Server) -> float:
+    return server.metric("vllm:meridian_found_tokens_total")
+
+
+def asked(server: Server, prompt: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(post(server.port, completion(prompt, ANSWER)).tokens)
+
+
+@pytest.fixture(scope="module")
+def sharing(meridian_binary: Path) -> Iterator[Sharing]:
+    require_vllm_on_gpu()
+    chance = random.Random(27)
+    with contextlib.ExitStack() as undo:
+        model = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="meridian-model-")))
+        tiny_model.write(model, size=tiny_model.FOR_GPU)
+        cell = Cell(meridian_binary, undo, "tcp", store_bytes=STORE)
+        side = Side(("--kv-cache-memory-bytes", GPU_CACHE), block=16)
+        first = cell.start_server("prefill", model, side, GPUServer)
+        undo.callback(first.stop)
+        both = Side(side.flags, block=16, at="decode", role="kv_both")
+        second = cell.start_server("both", model, both, GPUServer)
+        undo.callback(second.stop)
+        wait_all_ready(first, second)
+        prompts = []
+        for number in range(40):
+            prompt = tuple(chance.choices(tiny_model.TEXT, k=(1 + number % 7) * UNIT + 1))
+            prompts.append(Right(prompt, frozenset(asked(first, prompt) for _ in range(2))))
+        assert_nothing_held(first, second, seconds=30.0)
+        yield Sharing(cell, (first, second), prompts)
+
+
+def abort_many(server: Server, prompts: list[Right], chance: random.Random) -> int:
+    """Ask and leave at any moment, also while a prefix is loaded; return how many left."""
+
+    def ask(_: int) -> bool:
+        body = completion(chance.choice(prompts).prompt, 64)
+        return Stream().read(server.port, body, leave_after=chance.uniform(0.0, 0.15)).left
+
+    return sum(at_once(ask, range(ABORTS), workers=24))
+
+
+def test_what_is_loaded_behind_aborts_is_what_was_computed(sharing: Sharing) -> None:
+    chance, left = random.Random(1), 0
+    before = [found(server) for server in sharing.servers]
+    for number in range(ROUNDS):
+        for server in sharing.servers:
+            left += abort_many(server, sharing.prompts, chance)
+        for server in sharing.servers:
+            wrong = [
+                len(right.prompt)
+                for right in sharing.prompts
+                if asked(server, right.prompt) not in right.answers
+            ]
+            assert not wrong, f"round {number}: {server.name} answered prompts of {wrong} tokens wrongly"
+    came = [found(server) - was for server, was in zip(sharing.servers, before, strict=True)]
+    print(f"{left} of {2 * ROUNDS * ABORTS} requests were left; {came} tokens were found")
+    for server in sharing.servers:
+        config = server.get("/server_info?config_format=json").replace(" ", "")
+        assert '"async_scheduling":true' in config, config[:4000]
+    assert left > ROUNDS * ABORTS and min(came) > ROUNDS * 10_000
+    assert_nothing_held(*sharing.servers, seconds=30.0)
