@@ -157,7 +157,7 @@ func TestNoRealClock(t *testing.T) {
 	real := []string{"Now", "Since", "Until", "After", "Tick", "NewTimer", "NewTicker", "Sleep", "AfterFunc"}
 	excepted := []string{
 		"move/fabric/clock.go", "prove/sim/seeds.go",
-		"move/agent/lock.go", // waits for another process to end
+		"move/agent/lock.go",                                  // waits for another process to end
 		"keep/store/disk", "keep/store/s3", "keep/store/tier", // they wait for devices and servers, which no seed has
 	}
 	for _, pattern := range []string{"move/agent/*.go", "move/fabric/*.go", "move/fabric/link/*.go", "move/fabric/session/*.go", "move/transceiver/handoff/*.go", "move/transceiver/handoff/handoffsim/*.go", "keep/store/*/*.go", "prove/sim/*.go", "internal/seeded/*.go"} {
