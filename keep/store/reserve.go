@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"meridian/keep/store/arena"
+	"meridian/keep/store/master"
 	"meridian/keep/store/protocol"
 	"meridian/kv"
 )
@@ -83,7 +84,25 @@ func (s *Store) reserveNames(ctx context.Context, names [][]byte, size uint64, w
 	return s.reserveMany(ctx, names, size, within)
 }
 
+// An owner that has just come has its lease in a moment, and so has one whose master was
+// another until now. One that is cut off may not have it for long: its callers have blocks of
+// engines, so they do not wait for that.
+const (
+	leaseWait  = time.Second
+	leasePause = 10 * time.Millisecond
+)
+
+// reserveMany is reserveNow where the owner has its lease, or is about to have it.
 func (s *Store) reserveMany(ctx context.Context, names [][]byte, size uint64, within time.Duration) (plans []*WritePlan, err error) {
+	for waited := time.Duration(0); ; waited += leasePause {
+		plans, err = s.reserveNow(ctx, names, size, within)
+		if !errors.Is(err, master.ErrSilent) || len(plans) > 0 || waited >= leaseWait || !s.pause(ctx, leasePause) {
+			return plans, err
+		}
+	}
+}
+
+func (s *Store) reserveNow(ctx context.Context, names [][]byte, size uint64, within time.Duration) (plans []*WritePlan, err error) {
 	opened := s.openMany(ctx, names, size, within)
 	for i := range opened {
 		if err == nil {

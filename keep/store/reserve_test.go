@@ -53,6 +53,17 @@ func keepRun(t *testing.T, n *node, r store.Run) {
 	}
 }
 
+// An owner that has just come keeps what it is given at once: it waits for its lease.
+func TestReserveBeforeTheLease(t *testing.T) {
+	c := newCell(t, "tcp")
+	for _, name := range []string{"a", "b", "c"} {
+		n := c.start(name, candidate, keeps(4<<20))
+		if plans, err := n.Reserve(soon(t), runOf(name, 1), unitBytes, time.Minute); err != nil || len(plans) != 1 {
+			t.Fatalf("owner %s: %d reserved: %v", name, len(plans), err)
+		}
+	}
+}
+
 // A run that is written where it lies is found by all, once it is committed and not
 // before; what is aborted leaves nothing.
 func TestRunIsReserved(t *testing.T) {
