@@ -36,8 +36,8 @@ class Scheduler(ConnectorScheduler):
         else:
             asked.set_exception(found)
 
-    def free(self, transfer: bytes) -> None:
-        self.happened(Event(EventKind.FREED, transfer, False))
+    def free(self, transfer: bytes, problem: DoorError | None = None) -> None:
+        self.happened(Event(EventKind.FREED, transfer, False, problem))
 
 
 def request(**more: Any) -> Request:
@@ -290,6 +290,17 @@ def test_what_the_agent_refuses_is_free_at_once(scheduler: Scheduler) -> None:
     assert scheduler.finished(ended, TABLE, complete=True) == (True, None)
     scheduler.door.keeps[0][1].set_exception(DoorError("busy", "too much at once"))
     assert scheduler.step().freed == ("r",) and scheduler.holds == 0
+    assert scheduler.counters.take() == {"not_kept": 1}
+
+
+def test_what_no_owner_took_is_not_counted_as_kept(scheduler: Scheduler) -> None:
+    """The agent took the blocks, and found afterwards that too much was on its way."""
+    scheduler.finished(request(num_computed_tokens=len(TOKENS), answer=[90]), TABLE, complete=True)
+    keep, asked = scheduler.door.keeps[0]
+    asked.set_result(None)
+    scheduler.free(keep.transfer, DoorError("declined", "as much as may be is on its way to be kept"))
+    assert scheduler.step().freed == ("r",)
+    assert scheduler.counters.take() == {"not_kept": 1}
 
 
 def test_an_abort_is_not_kept(scheduler: Scheduler) -> None:

@@ -53,14 +53,17 @@ class Counters:
     doubtful_blocks: int = 0
     """Blocks into which an agent may write that says nothing, more or fewer."""
     kept: int = 0
-    """Requests whose cache the cell was asked to keep, and whose blocks are free again."""
+    """Requests whose cache the cell has, after it was asked to keep it."""
+    not_kept: int = 0
+    """Requests whose cache the cell was asked to keep, and has not taken."""
 
     def count(self, ending: Ending) -> None:
         """Add one that has ended."""
         if ending.running:
             self.kept_thoughts += ending.problem is None and not ending.abandoned
         elif not ending.accepted and ending.shared:
-            self.kept += 1
+            self.kept += ending.problem is None
+            self.not_kept += ending.problem is not None
         elif not ending.accepted:
             self.offered += 1
         elif ending.problem is None and ending.shared:
