@@ -87,7 +87,8 @@ def test_an_agent_that_reads_nothing_for_long_is_left(
     steps = Steps(agent.path, "e", model="m")
     until(steps, lambda: steps.governed)
     with agent.hanging():
-        number = 0
+        assert steps.send(step(1)) and len(steps.take(PATIENCE)) == 1  # it was about to read this one
+        number = 1
         while steps._outbox.waiting_bytes == 0:  # what the socket takes went
             assert steps.send(step(number := number + 1, tokens=[1] * 50_000))
         until(steps, lambda: steps.lost == 1)
