@@ -40,7 +40,7 @@ func (p *Peer) PostNotification(ctx context.Context, payload []byte, ended func(
 		return err
 	}
 	return p.notify(ctx, func(l fabric.Link) (sent bool, err error) {
-		t, err := p.startNotification(ctx, l, payload)
+		t, err := fabric.PostNotification(ctx, l, p.agent.newID(), payload)
 		if err != nil {
 			return false, err
 		}
@@ -105,7 +105,7 @@ func neverSent(err error) bool {
 // postNotification posts a transfer of nothing with a notification, and waits for
 // its end.
 func (p *Peer) postNotification(ctx context.Context, l fabric.Link, payload []byte) (sent bool, err error) {
-	t, err := p.startNotification(ctx, l, payload)
+	t, err := fabric.PostNotification(ctx, l, p.agent.newID(), payload)
 	if err != nil {
 		return false, err
 	}
@@ -115,13 +115,4 @@ func (p *Peer) postNotification(ctx context.Context, l fabric.Link, payload []by
 	}
 	state, _ := t.Status()
 	return state != fabric.NotSubmitted, err
-}
-
-func (p *Peer) startNotification(ctx context.Context, l fabric.Link, payload []byte) (*fabric.Transfer, error) {
-	nothing, err := l.Prepare(fabric.Write, nil, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer nothing.Release() // as soon as it has ended
-	return l.Post(ctx, nothing, fabric.PostOptions{ID: p.agent.newID(), Notify: true, Notification: payload})
 }

@@ -141,6 +141,16 @@ type Link interface {
 	Close(ctx context.Context) error
 }
 
+// PostNotification posts a transfer of nothing, which notifies the peer.
+func PostNotification(ctx context.Context, l Link, id kv.ID, payload []byte) (*Transfer, error) {
+	nothing, err := l.Prepare(Write, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer nothing.Release() // as soon as it has ended
+	return l.Post(ctx, nothing, PostOptions{ID: id, Notify: true, Notification: payload})
+}
+
 // Announcer is a link that can tell its peer something without a transfer of
 // nothing around it.
 type Announcer interface {

@@ -92,12 +92,7 @@ func (l *Link) Notify(ctx context.Context, id kv.ID, payload []byte) error {
 	if err := l.Pool.Drain(ctx, l.posted); err != nil {
 		return err
 	}
-	nothing, err := l.Prepare(fabric.Write, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer nothing.Release()
-	t, err := l.Post(ctx, nothing, fabric.PostOptions{ID: id, Notify: true, Notification: payload})
+	t, err := fabric.PostNotification(ctx, l, id, payload)
 	if err != nil {
 		return err
 	}
