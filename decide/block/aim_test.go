@@ -38,11 +38,7 @@ func BenchmarkAim(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	var judge rounds.Judge
-	for _, task := range tasks {
-		b.Run(task.Name(), func(b *testing.B) { judge.Run(b, task) })
-	}
-	judge.Verdict(b)
+	rounds.RunAll(b, tasks)
 }
 
 // What is measured allocates nothing, at any size.

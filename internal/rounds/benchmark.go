@@ -50,6 +50,19 @@ func (j *Judge) Run(b Benchmark, t Task) {
 	}
 }
 
+// RunAll measures tasks, each as a benchmark of its own name within b, and judges them.
+func RunAll[B interface {
+	Benchmark
+	Run(name string, f func(b B)) bool
+}](b B, tasks []Task) {
+	b.Helper()
+	var judge Judge
+	for _, task := range tasks {
+		b.Run(task.Name(), func(b B) { judge.Run(b, task) })
+	}
+	judge.Verdict(b)
+}
+
 // Verdict fails the benchmark around all tasks for each that missed its bound.
 func (j *Judge) Verdict(b Benchmark) {
 	b.Helper()
