@@ -170,7 +170,7 @@ type CacheMetrics struct {
 }
 
 // Prefixes, in the order of counters.placements: engines told, the gateway went
-// by what it had sent, the cell was believed to keep it, or nobody holds anything.
+// by what it had sent, the cell was believed to keep it, or no engine holds anything.
 var prefixes = []string{"told", "guessed", "stored", "none"}
 
 // EngineCount counts engines of a role.

@@ -244,7 +244,7 @@ const adminConnections = 64
 
 const (
 	// otherFiles are descriptors for anything but clients and legs: listeners,
-	// probes, cache events, the directory, records, whoever is told to leave.
+	// probes, cache events, the directory, records, engines that are asked to hand a request on.
 	otherFiles = 256
 	// otherConnections are for clients that ask for anything but tokens.
 	otherConnections = 64
@@ -270,8 +270,8 @@ func openFiles() uint64 {
 	return limit.Cur
 }
 
-// minAdminKey is how many bytes a key of the admin listener has at least: nobody
-// counts how often strangers guess.
+// minAdminKey is how many bytes a key of the admin listener has at least: no
+// part of the gateway counts how often strangers guess.
 const minAdminKey = 16
 
 // checkAdmin refuses an admin listener that strangers could use: beyond loopback it

@@ -16,7 +16,7 @@ const (
 	KnownTold    Known = iota // engines told
 	KnownGuess                // by what the gateway had sent
 	KnownStored               // the cell was believed to keep it
-	KnownNothing              // nobody holds anything
+	KnownNothing              // no engine holds anything
 )
 
 // shownHeld is how many engines a record names that hold something of a prompt.

@@ -31,7 +31,7 @@ func endOf(t *Trouble) LegEnd {
 }
 
 // EndLeg puts a leg into the record, and says how it ended. t is nil for one that went well; gone
-// says that nobody waits for it any more, and abandoned why, where that is known.
+// says that its request is over, and abandoned why, where that is known.
 func (l *Life) EndLeg(leg ledger.Leg, began time.Time, took time.Duration, t *Trouble, gone bool, abandoned string) LegEnd {
 	leg.StartMs, leg.Ms = l.Clock.Since(began), Milliseconds(took)
 	leg.Status = http.StatusOK

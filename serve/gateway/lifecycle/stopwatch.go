@@ -33,7 +33,7 @@ type Sample struct {
 }
 
 // Take notes a chunk, and returns the time between tokens that it ends, with
-// how many tokens it is for. Gaps across the end of a thought are nobody's.
+// how many tokens it is for. A gap across the end of a thought counts for neither phase.
 func (s *Stopwatch) Take(now time.Time, c Sample) (gap time.Duration, tokens int, think bool) {
 	if !c.Thought && !c.Answered && c.Tokens == 0 {
 		return 0, 0, false

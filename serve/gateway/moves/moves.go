@@ -87,7 +87,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// New has nobody leave yet.
+// New has no leg leave yet.
 func New(o Options) *Moves {
 	return &Moves{options: o, asking: make(chan struct{}, MaxAsking), all: make(map[*Leg]struct{})}
 }

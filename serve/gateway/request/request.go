@@ -183,8 +183,8 @@ func checkSpelling(body *openai.Body) *openai.Error {
 	return nil
 }
 
-// transferMembers tell an engine to take caches from somewhere. Whoever could
-// send them could have an engine read what is not theirs.
+// transferMembers tell an engine to take caches from somewhere. A client that
+// could send them could have an engine read what is not its own.
 var transferMembers = []string{"kv_transfer_params", "ec_transfer_params"}
 
 func refuseTransfers(body *openai.Body) *openai.Error {

@@ -23,7 +23,7 @@ const (
 func (e *Engine) Shares() bool { return e.Unit.Load() > 0 && !e.Stray.Load() }
 
 // fetches: it can be sent a prompt because the cell keeps its prefix. One that would
-// not tell what it found is not: a belief that nobody corrects could stay wrong.
+// not tell what it found is not: a belief that no answer corrects could stay wrong.
 func (e *Engine) fetches() bool {
 	return e.Shares() && (e.Tells.Load() || e.About.Load().Kind == openai.KindMeridian)
 }
@@ -51,7 +51,7 @@ func (r *Roster) ComputedAhead(e *Engine, p placement.Prefix, now time.Time) {
 	}
 }
 
-// forgetKept drops what is believed of the object cache when nobody shares it any
+// forgetKept drops what is believed of the object cache when no engine shares it any
 // more: its memory has gone with the agents. The caller holds mu.
 func (r *Roster) forgetKept() {
 	for _, e := range r.engines {

@@ -83,7 +83,7 @@ func newSpan() (span [8]byte) {
 	return span
 }
 
-// Leg is where one leg of the request stands; zero where nobody here has a part in
+// Leg is where one leg of the request stands; zero where this gateway has no part in
 // its trace, or it is not sampled.
 func (t *Trace) Leg() trust.Trace {
 	if !t.own || !t.Record.Sampled {
