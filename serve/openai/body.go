@@ -84,8 +84,8 @@ func syntaxProblem(data []byte) error {
 
 // Get returns the value of a member as it stands there, or nil.
 func (b *Body) Get(name string) json.RawMessage {
-	for _, m := range b.members {
-		if string(m.name) == name {
+	for i := range b.members {
+		if m := &b.members[i]; string(m.name) == name {
 			return json.RawMessage(b.raw[m.value:m.end])
 		}
 	}

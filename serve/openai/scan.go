@@ -46,10 +46,10 @@ func appendMembers(members []member, data []byte) []member {
 
 // Members are the names and raw values of a JSON object's members, found one by
 // one: nothing is kept of an object that has many.
-func Members(data []byte) iter.Seq2[string, []byte] {
+func Members(object []byte) iter.Seq2[string, []byte] {
 	return func(yield func(string, []byte) bool) {
-		for m := range scanMembers(data) {
-			if !yield(string(m.name), data[m.value:m.end]) {
+		for m := range scanMembers(object) {
+			if !yield(string(m.name), object[m.value:m.end]) {
 				return
 			}
 		}
@@ -105,25 +105,25 @@ func appendElements(elements []span, data []byte) []span {
 }
 
 // Elements are the elements of a JSON list, raw, found one by one.
-func Elements(data []byte) iter.Seq[[]byte] {
+func Elements(list []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for m := range scanElements(data) {
-			if !yield(data[m.start:m.end]) {
+		for e := range scanElements(list) {
+			if !yield(list[e.start:e.end]) {
 				return
 			}
 		}
 	}
 }
 
-func memberName(data []byte) []byte {
-	if len(data) < 2 {
+func memberName(quoted []byte) []byte {
+	if len(quoted) < 2 {
 		return nil
 	}
-	inner := data[1 : len(data)-1]
+	inner := quoted[1 : len(quoted)-1]
 	for _, c := range inner {
 		if c == '\\' || c >= 0x80 {
 			var name string
-			_ = json.Unmarshal(data, &name) // what is no text has no name
+			_ = json.Unmarshal(quoted, &name) // what is no text has no name
 			return []byte(name)
 		}
 	}
