@@ -27,12 +27,13 @@ func (f front) Gateway() dash.Gateway {
 		Version: f.version, URL: scheme + "://" + f.g.Addr(), Ready: f.g.IsReady(), Running: m.Running, Waiting: m.Waiting, Connections: m.Connections,
 		DirectoryKnown: m.DirectoryKnown, Outcomes: m.Requests, KV: m.KV, PromptTokens: m.PromptTokens, OutputTokens: m.OutputTokens, Resumed: m.Resumed,
 	}
-	for i, name := range gateway.Phases {
-		p := dash.Phase{Name: name, Bounds: slices.Sorted(maps.Keys(m.Phases[i].Buckets))}
+	for _, name := range gateway.Phases {
+		phase := m.Phases[name]
+		p := dash.Phase{Name: name, Bounds: slices.Sorted(maps.Keys(phase.Buckets))}
 		for _, bound := range p.Bounds {
-			p.Counts = append(p.Counts, m.Phases[i].Buckets[bound])
+			p.Counts = append(p.Counts, phase.Buckets[bound])
 		}
-		p.Counts = append(p.Counts, m.Phases[i].Count)
+		p.Counts = append(p.Counts, phase.Count)
 		shown.Phases = append(shown.Phases, p)
 	}
 	return shown

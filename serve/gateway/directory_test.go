@@ -133,12 +133,12 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 // A listed engine that was started anew may serve something else.
 func TestAListedEngineComesBackWithAnotherModel(t *testing.T) {
 	c := newCell(t, 0, 1, nil)
-	c.until("m is served", func() bool { return slices.Index(c.roster.Models(), "m") >= 0 })
+	c.until("m is served", func() bool { return slices.Contains(c.roster.Models(), "m") })
 	c.decode[0].set(habits{status: http.StatusServiceUnavailable})
 	c.until("it is down", func() bool { return !c.roster.All()[0].Up.Load() })
 	c.decode[0].set(habits{model: "other", owner: "another kind of server"})
-	c.until("the other model is served", func() bool { return slices.Index(c.roster.Models(), "other") >= 0 })
-	if slices.Index(c.roster.Models(), "m") >= 0 {
+	c.until("the other model is served", func() bool { return slices.Contains(c.roster.Models(), "other") })
+	if slices.Contains(c.roster.Models(), "m") {
 		t.Error("the model that is gone is still offered")
 	}
 	if a := c.roster.All()[0].About.Load(); a.Kind != openai.KindOther || !a.Nameless {

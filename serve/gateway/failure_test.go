@@ -122,7 +122,7 @@ func TestEnginesBreak(t *testing.T) {
 // prefer makes the other engines look busy, so that placement is known.
 func (c *testCell) prefer(ids ...string) {
 	for _, e := range c.roster.All() {
-		if slices.Index(ids, e.Name()) < 0 {
+		if !slices.Contains(ids, e.Name()) {
 			e.Waiting.Add(10)
 		}
 	}

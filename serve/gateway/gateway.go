@@ -106,7 +106,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	}
 	g.roster.Ask(ctx)
 	g.active.Go(func() { g.roster.Run(g.life) })
-	g.active.Go(func() { g.moves.Run(g.life) })
+	g.active.Go(g.moves.Run)
 	g.warmer = warm.New(g.life, warm.Options{
 		Ahead: g.options.WarmNextTurn, Roster: g.roster, Upstream: g.upstream, Timeout: g.options.PrefillTimeout, Logger: g.options.Logger,
 		Crowded: func() bool {

@@ -311,7 +311,7 @@ func TestRecordOfAHandOff(t *testing.T) {
 	if record.Finish != "length" || record.OutputTokens != 12 || record.PromptTokens != len(longPrompt) {
 		t.Errorf("recorded: %+v", record)
 	}
-	if m := c.Metrics(); m.KV["handoff"] != 1 || m.Legs["prefill"]["done"] != 1 || m.Phases[3].Count != 1 || m.Phases[phaseThinkITL].Count != 3 {
+	if m := c.Metrics(); m.KV["handoff"] != 1 || m.Legs["prefill"]["done"] != 1 || m.Phases["ttft"].Count != 1 || m.Phases["think_itl"].Count != 3 {
 		t.Errorf("counted: %+v", m)
 	}
 	last := r.events[len(r.events)-2]

@@ -12,7 +12,7 @@ import (
 	"meridian/serve/gateway/warm"
 )
 
-// Phases of a request's latency, in the order of Metrics.Phases.
+// Phases of a request's latency, in the order in which people read them.
 var Phases = []string{"queue", "prefill", "handoff", "ttft", "ttfvt", "ttot", "think_itl", "answer_itl", "total"}
 
 const (
@@ -141,8 +141,8 @@ type Metrics struct {
 	// Moves counts running requests that were asked to leave their engine, by why and by
 	// what came of it.
 	Moves map[string]map[string]uint64 `metric:"meridian_gateway_moves_total"`
-	// Phases are in the order of the names in Phases.
-	Phases []Distribution `metric:"meridian_gateway_phase_seconds" index:"queue,prefill,handoff,ttft,ttfvt,ttot,think_itl,answer_itl,total"`
+	// Phases by their names.
+	Phases map[string]Distribution `metric:"meridian_gateway_phase_seconds"`
 	// Engines by role and by whether they are up.
 	Engines map[string]EngineCount `metric:"meridian_gateway_engines"`
 	// Passed counts requests for endpoints that only engines know, by how they
@@ -186,7 +186,7 @@ func (g *Gateway) Metrics() Metrics {
 		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(),
 		Legs: make(map[string]map[string]uint64), KV: make(map[string]uint64), FellBack: c.fellBack.Load(), Promises: c.promises.Load(), Broken: c.broken.Load(),
 		Resumed: c.resumed.Load(), Unresumable: c.unresumable.Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
-		Placements: make(map[string]uint64), Stored: make(map[string]uint64),
+		Phases: make(map[string]Distribution, len(Phases)), Placements: make(map[string]uint64), Stored: make(map[string]uint64),
 		Passed:  map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
 		Engines: make(map[string]EngineCount), DirectoryKnown: g.roster.DirectoryKnown(), RecordsDropped: g.ledger.Dropped(),
 	}
@@ -207,8 +207,8 @@ func (g *Gateway) Metrics() Metrics {
 		}
 	}
 	m.Moves = c.movesByReason()
-	for i := range c.phases {
-		m.Phases = append(m.Phases, c.phases[i].snapshot())
+	for i, name := range Phases {
+		m.Phases[name] = c.phases[i].snapshot()
 	}
 	for _, role := range []placement.Role{placement.Prefill, placement.Decode, placement.Both} {
 		m.Engines[role.String()] = EngineCount{}

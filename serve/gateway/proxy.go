@@ -100,7 +100,7 @@ func (p *passed) take() *openai.Error {
 		}
 	}
 	served := p.g.roster.Models()
-	if p.model != "" && len(served) > 0 && slices.Index(served, p.model) < 0 && !p.g.roster.ServedOnce(p.model) {
+	if p.model != "" && len(served) > 0 && !slices.Contains(served, p.model) && !p.g.roster.ServedOnce(p.model) {
 		return openai.UnknownModel(p.model, served)
 	}
 	return nil

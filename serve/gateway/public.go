@@ -125,7 +125,7 @@ func (g *Gateway) modelNamed(name string) json.RawMessage {
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("model")
 	served := g.roster.Models()
-	if slices.Index(served, name) < 0 {
+	if !slices.Contains(served, name) {
 		openai.UnknownModel(name, served).Write(w)
 		return
 	}
@@ -218,7 +218,7 @@ func (g *Gateway) resolve(c *request.Request) *openai.Error {
 		return c.SetModel(served[0])
 	}
 	switch {
-	case slices.Index(served, c.Model) >= 0:
+	case slices.Contains(served, c.Model):
 		return nil
 	case c.Model == "":
 		return openai.Invalid("model", "model is missing; there is %q", served)

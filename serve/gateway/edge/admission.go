@@ -59,7 +59,7 @@ func (a *Admission) Body() budget.Held { return budget.Held{Budget: &a.bodies} }
 func (a *Admission) Held() int64 { return a.bodies.Used() }
 
 // Read takes a place for a request whose body is to be read and parsed, which
-// doneReading gives back. Nothing is read for a request that would be turned away
+// DoneReading gives back. Nothing is read for a request that would be turned away
 // after it.
 func (a *Admission) Read() *openai.Error {
 	if len(a.running) == cap(a.running) && a.waiting.Load() >= a.limit {
@@ -79,7 +79,7 @@ func (a *Admission) full() *openai.Error {
 	return openai.Overloaded(time.Second, "the gateway is full: %d requests run and %d wait", cap(a.running), a.limit)
 }
 
-// Enter waits for a place; with an error there is none. leave gives it back.
+// Enter waits for a place; with an error there is none. Leave gives it back.
 func (a *Admission) Enter(ctx context.Context) *openai.Error {
 	select {
 	case a.running <- struct{}{}:

@@ -10,7 +10,7 @@ import (
 )
 
 // ReadBody reads what a client sends, within its time and size. Whatever it
-// returns, body.release gives back what was held.
+// returns, body.Release gives back what was held.
 func (a *Admission) ReadBody(body *budget.Held, r *http.Request, out *Writer) *openai.Error {
 	_ = out.control.SetReadDeadline(time.Now().Add(a.bodyTime)) // a recorder in a test has none
 	if err := body.Fill(http.MaxBytesReader(out.To, r.Body, a.most), r.ContentLength, a.most); err != nil {

@@ -195,11 +195,11 @@ func (f *Route) PrefillFailed(t Trouble) Step {
 func (f *Route) PrefillGone() Step { return Step{Do: DoDecode, Engine: f.Decode} }
 
 // Promised: a prefill leg is on its way, and the decode leg need not wait for its
-// end. It is in doubt until prefilled or prefillFailed.
+// end. It is in doubt until Prefilled or PrefillFailed.
 func (f *Route) Promised() Step { return f.Prefilled(true) }
 
 // Began: the client has got the first of the answer. From here on nothing can
-// be said twice. why tells why mode is resumeNever.
+// be said twice. why tells why mode is ResumeNever.
 func (f *Route) Began(mode ResumeMode, why string) {
 	if !f.Begun {
 		f.Begun, f.Resume, f.noWhy = true, mode, why

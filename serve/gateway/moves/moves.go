@@ -82,7 +82,7 @@ type Options struct {
 	Balance bool
 	// Turns is how many requests have come.
 	Turns func() uint64
-	// Life is until when engines are asked.
+	// Life is until when engines are asked, and requests rearranged.
 	Life   context.Context
 	Logger *slog.Logger
 }

@@ -1,7 +1,6 @@
 package moves
 
 import (
-	"context"
 	"slices"
 	"time"
 
@@ -22,21 +21,21 @@ const (
 )
 
 // Run has requests that prefill engines generate for leave as soon as a decode engine has
-// room, and others where engines are uneven, until ctx ends.
-func (m *Moves) Run(ctx context.Context) {
+// room, and others where engines are uneven, until Options.Life ends.
+func (m *Moves) Run() {
 	tick := time.NewTicker(rearrangeEvery)
 	defer tick.Stop()
 	balances := make(map[string]*placement.Balance) // by model
 	for {
 		select {
-		case <-ctx.Done():
+		case <-m.options.Life.Done():
 			return
 		case <-tick.C:
 			m.Lapse(time.Now())
-			m.lookForRoom(ctx)
+			m.lookForRoom()
 			if lent := m.Lent(); len(lent) > 0 {
 				receivers := m.options.Roster.Receivers()
-				m.options.Roster.AskRoom(ctx, receivers)
+				m.options.Roster.AskRoom(m.options.Life, receivers)
 				receivers = slices.DeleteFunc(receivers, m.options.Roster.IsFull)
 				for _, d := range lent {
 					// To look for each of very many would keep the roster from placement.
@@ -46,14 +45,14 @@ func (m *Moves) Run(ctx context.Context) {
 				}
 			}
 			if m.options.Balance {
-				m.balance(ctx, balances)
+				m.balance(balances)
 			}
 		}
 	}
 }
 
 // balance has a request of each model leave whose engines are uneven.
-func (m *Moves) balance(ctx context.Context, balances map[string]*placement.Balance) {
+func (m *Moves) balance(balances map[string]*placement.Balance) {
 	models := m.ByModel()
 	for model := range balances {
 		if models[model] == nil {
@@ -73,7 +72,7 @@ func (m *Moves) balance(ctx context.Context, balances map[string]*placement.Bala
 		}
 		if !asked {
 			asked = true
-			m.options.Roster.AskRoom(ctx, m.options.Roster.Receivers())
+			m.options.Roster.AskRoom(m.options.Life, m.options.Roster.Receivers())
 		}
 		m.moveForBalance(legs)
 	}
@@ -161,12 +160,12 @@ func oldestFirst(legs []*Leg) {
 
 // lookForRoom asks engines that took no more whether they have room, while streams stand still for
 // it: other gateways' requests may have left them, of which this gateway hears nothing else.
-func (m *Moves) lookForRoom(ctx context.Context) {
+func (m *Moves) lookForRoom() {
 	if m.standing.Load() == 0 {
 		return
 	}
 	full := slices.DeleteFunc(m.options.Roster.All(), func(e *roster.Engine) bool {
 		return !e.Up.Load() || e.About.Load().Kind != openai.KindMeridian || !m.options.Roster.IsFull(e)
 	})
-	m.options.Roster.AskRoom(ctx, full)
+	m.options.Roster.AskRoom(m.options.Life, full)
 }

@@ -335,8 +335,13 @@ func (r *Request) BeginsThought() bool {
 			return false
 		}
 	}
+	return !r.forcesTool()
+}
+
+// forcesTool: the answer must be a call of a tool.
+func (r *Request) forcesTool() bool {
 	choice := bytes.TrimSpace(r.Body.Get("tool_choice"))
-	return string(choice) != `"required"` && (len(choice) == 0 || choice[0] != '{')
+	return string(choice) == `"required"` || len(choice) > 0 && choice[0] == '{'
 }
 
 // constrains: a member that makes another prompt, or leaves an answer no room for a thought.
@@ -387,7 +392,5 @@ func (p *Prompt) Chain(blockTokens int) placement.Prefix {
 // MayWarm tells whether the next turn of this request can be foreseen: a chat with
 // one answer, which is a message of its own.
 func (r *Request) MayWarm() bool {
-	choice := bytes.TrimSpace(r.Body.Get("tool_choice"))
-	forced := string(choice) == `"required"` || len(choice) > 0 && choice[0] == '{'
-	return r.IsChat() && !r.Whole && !forced && !openai.IsTrue(r.Body.Get("continue_final_message"))
+	return r.IsChat() && !r.Whole && !r.forcesTool() && !openai.IsTrue(r.Body.Get("continue_final_message"))
 }

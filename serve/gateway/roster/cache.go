@@ -287,10 +287,9 @@ func (r *Roster) CacheEvents() (batches, resets uint64) {
 
 // CacheStates are those of an engine, rank by rank.
 func (r *Roster) CacheStates(e *Engine) []CacheState {
-	return cacheStates(r.cachesOf(e))
-}
-
-func cacheStates(caches []*cache) []CacheState {
+	r.mu.Lock()
+	caches := e.caches
+	r.mu.Unlock()
 	var states []CacheState
 	for rank, c := range caches {
 		st := c.subscriber.Status()

@@ -3,7 +3,6 @@ package roster
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"maps"
 	"strings"
 	"sync/atomic"
@@ -20,8 +19,6 @@ const maxEngines = 4096
 // away the roster stays as it is: unknown is not dead.
 type follower struct {
 	roster *Roster
-	hurry  func() // an engine has come or gone: probe soon
-	logger *slog.Logger
 	known  atomic.Bool
 
 	view directory.View
@@ -46,13 +43,13 @@ func (f *follower) run(ctx context.Context, events <-chan directory.Event) {
 func (f *follower) take(event directory.Event) {
 	changed, gone := f.view.Apply(event)
 	if known := f.view.Known(); f.known.Swap(known) != known && !known {
-		f.logger.Warn("the directory is away; engines that are known go on serving", "error", event.Err)
+		f.roster.logger.Warn("the directory is away; engines that are known go on serving", "error", event.Err)
 	}
 	for _, record := range gone {
 		if key, had := f.keys[record.Key]; had {
 			f.roster.orphan(key)
-			f.hurry()
-			f.logger.Info("the directory does not name an engine any more; it is asked for as long as it answers", "engine", strings.TrimPrefix(record.Key, directory.EnginePrefix))
+			f.roster.Hurry()
+			f.roster.logger.Info("the directory does not name an engine any more; it is asked for as long as it answers", "engine", strings.TrimPrefix(record.Key, directory.EnginePrefix))
 		}
 	}
 	for _, record := range changed {
@@ -64,13 +61,13 @@ func (f *follower) drop(key string) {
 	if last, had := f.keys[key]; had {
 		f.roster.remove(last)
 		delete(f.keys, key)
-		f.logger.Info("an engine is gone", "engine", strings.TrimPrefix(key, directory.EnginePrefix))
+		f.roster.logger.Info("an engine is gone", "engine", strings.TrimPrefix(key, directory.EnginePrefix))
 	}
 }
 
 func (f *follower) upsert(record directory.Record) {
 	refuse := func(why string, err error) {
-		f.logger.Warn("an engine's record cannot be used", "key", fmt.Sprintf("%.200s", record.Key), "reason", why, "error", err)
+		f.roster.logger.Warn("an engine's record cannot be used", "key", fmt.Sprintf("%.200s", record.Key), "reason", why, "error", err)
 		f.drop(record.Key)
 	}
 	r, err := directory.ParseEngineRecord(record)
@@ -111,6 +108,6 @@ func (f *follower) upsert(record directory.Record) {
 	}
 	f.keys[record.Key] = key
 	f.roster.add(e)
-	f.logger.Info("an engine has come", "engine", r.ID, "role", r.Role, "url", url)
-	f.hurry()
+	f.roster.logger.Info("an engine has come", "engine", r.ID, "role", r.Role, "url", url)
+	f.roster.Hurry()
 }

@@ -18,7 +18,7 @@ var (
 
 // While the directory is away, what is known goes on serving.
 func TestDirectoryOutage(t *testing.T) {
-	f := &follower{roster: New(Options{Place: usualPlace}), hurry: func() {}, logger: discard, keys: make(map[string]string)}
+	f := &follower{roster: New(Options{Place: usualPlace, Logger: discard}), keys: make(map[string]string)}
 	value, _ := json.Marshal(directory.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m"})
 	record := directory.Record{Key: directory.EnginePrefix + "d0", Value: value, Revision: 1}
 	f.take(directory.Event{Kind: directory.Resync, Records: []directory.Record{record}})
@@ -49,7 +49,7 @@ func TestDirectoryOutage(t *testing.T) {
 // What the directory says of an engine may change while it lives, as when its agent was
 // started anew.
 func TestARecordThatChanges(t *testing.T) {
-	f := &follower{roster: New(Options{Place: usualPlace}), hurry: func() {}, logger: discard, keys: make(map[string]string)}
+	f := &follower{roster: New(Options{Place: usualPlace, Logger: discard}), keys: make(map[string]string)}
 	r := directory.EngineRecord{ID: "d0", Incarnation: "1", URL: "http://h:1", Role: "both", Model: "m", Home: "a", HomeIncarnation: strings.Repeat("01", 16), Legs: 1}
 	put := func(revision directory.Revision) *Engine {
 		t.Helper()
@@ -94,8 +94,8 @@ func TestARecordThatChanges(t *testing.T) {
 // However many engines stand in the directory, the gateway asks a bounded number,
 // and those that left make room.
 func TestTooManyEngines(t *testing.T) {
-	r := New(Options{Place: usualPlace})
-	f := &follower{roster: r, hurry: func() {}, logger: discard, keys: make(map[string]string)}
+	r := New(Options{Place: usualPlace, Logger: discard})
+	f := &follower{roster: r, keys: make(map[string]string)}
 	put := func(i int) directory.Record {
 		id := fmt.Sprint("e", i)
 		stored := directory.Record{Key: directory.EnginePrefix + id, Value: fmt.Appendf(nil, `{"id":%q,"incarnation":"1","url":"http://h:1","role":"prefill","model":"m"}`, id), Revision: 1}

@@ -11,8 +11,8 @@ import (
 
 // With the last engine that shares it, the object cache is gone.
 func TestNobodySharesAnyMore(t *testing.T) {
-	r := New(Options{Place: usualPlace})
-	f := &follower{roster: r, hurry: func() {}, logger: discard, keys: make(map[string]string)}
+	r := New(Options{Place: usualPlace, Logger: discard})
+	f := &follower{roster: r, keys: make(map[string]string)}
 	for i, cache := range []string{`,"cache_tokens":64`, `,"cache_tokens":64`, ""} {
 		id := fmt.Sprintf("d%d", i)
 		f.upsert(directory.Record{Key: directory.EnginePrefix + id, Value: fmt.Appendf(nil, `{"id":%q,"incarnation":"1","url":"http://h:1","role":"decode","model":"m"%s}`, id, cache)})

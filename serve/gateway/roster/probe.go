@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -26,7 +25,6 @@ type prober struct {
 	interval time.Duration
 	timeout  time.Duration
 	soon     chan struct{} // an engine came or failed: do not wait for the interval
-	logger   *slog.Logger
 	active   sync.WaitGroup
 	// drains is told of an engine that says it is about to go, every time it says so.
 	drains func(*Engine)
@@ -91,17 +89,17 @@ func (p *prober) probe(ctx context.Context, e *Engine) {
 	switch {
 	case err == nil:
 		if p.roster.Answered(e, found) {
-			p.logger.Info("an engine answers", "engine", e.Name(), "url", e.URL)
+			p.roster.logger.Info("an engine answers", "engine", e.Name(), "url", e.URL)
 		}
 		if first {
 			p.roster.followCaches(e, p.sources(ctx, e, found))
 		}
 	case errors.Is(ctx.Err(), context.Canceled): // the gateway ends
 	case e.Stray.Load() && p.roster.removeStray(e):
-		p.logger.Info("an engine is gone", "engine", e.Name(), "url", e.URL)
+		p.roster.logger.Info("an engine is gone", "engine", e.Name(), "url", e.URL)
 	default:
 		if e.MarkFailed(err, err.Error()) {
-			p.logger.Warn("an engine does not answer", "engine", e.Name(), "url", e.URL, "error", err)
+			p.roster.logger.Warn("an engine does not answer", "engine", e.Name(), "url", e.URL, "error", err)
 		}
 		if errors.Is(err, errDrains) {
 			p.drains(e)
@@ -120,7 +118,7 @@ func (p *prober) discover(ctx context.Context, e *Engine) (*About, error) {
 		return nil, fmt.Errorf("%s%s: %w", e.URL, openai.PathModels, err)
 	}
 	if odd != nil {
-		p.logger.Warn("an engine lists models that cannot be served; they are left out", "engine", e.Name(), "url", e.URL, "error", odd)
+		p.roster.logger.Warn("an engine lists models that cannot be served; they are left out", "engine", e.Name(), "url", e.URL, "error", odd)
 	}
 	if a.Kind == openai.KindMeridian && e.listed && a.ID == "" {
 		var stats struct {
@@ -201,7 +199,7 @@ func (p *prober) sources(ctx context.Context, e *Engine, found *About) []source 
 	}
 	sources, err := parseSources(data, e.URL)
 	if err != nil {
-		p.logger.Warn("an engine tells where it publishes its cache's events, which cannot be read", "engine", found.ID, "error", err)
+		p.roster.logger.Warn("an engine tells where it publishes its cache's events, which cannot be read", "engine", found.ID, "error", err)
 	}
 	return sources
 }

@@ -71,7 +71,7 @@ func New(o Options) *Roster {
 		changed: make(chan struct{}), lostAt: time.Now(), once: make(map[string]bool),
 	}
 	r.prober = &prober{
-		roster: r, client: o.Client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1), logger: o.Logger,
+		roster: r, client: o.Client, interval: o.ProbeInterval, timeout: o.ProbeTimeout, soon: make(chan struct{}, 1),
 		drains: o.Drains,
 	}
 	return r
@@ -97,7 +97,7 @@ func (r *Roster) AskRoom(ctx context.Context, engines []*Engine) { r.prober.askR
 // FollowDirectory returns what keeps the engines as the directory has them, until ctx ends or its
 // events do. From now on the directory counts as away until it has said something.
 func (r *Roster) FollowDirectory(ctx context.Context, events <-chan directory.Event) (run func()) {
-	r.follower = &follower{roster: r, hurry: r.Hurry, logger: r.logger, keys: make(map[string]string)}
+	r.follower = &follower{roster: r, keys: make(map[string]string)}
 	return func() { r.follower.run(ctx, events) }
 }
 
@@ -239,12 +239,6 @@ func (r *Roster) followed(e *Engine, caches []*cache) {
 	if !stays {
 		closeCaches(caches)
 	}
-}
-
-func (r *Roster) cachesOf(e *Engine) []*cache {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return e.caches
 }
 
 // followsCaches tells whether any engine says what it holds.

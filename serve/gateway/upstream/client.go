@@ -101,10 +101,9 @@ func NewHTTP(connections int) *http.Client {
 
 // Send posts a leg and waits for the head of the answer.
 func (u *Client) Send(parent context.Context, l Leg) (*Call, *lifecycle.Trouble) {
-	ctx, cancel := context.WithCancelCause(parent)
-	c := &Call{Engine: l.Engine, of: cmp.Or(l.Of, l.ID), sent: l.Body, client: l.Client, ctx: ctx, cancel: cancel, logger: u.Logger}
-	c.silence = time.AfterFunc(l.Silent, func() { cancel(errStalled) })
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, l.Engine.URL+l.Path, bytes.NewReader(l.Body))
+	c := u.begin(parent, l.Engine, l.Silent)
+	c.of, c.sent, c.client = cmp.Or(l.Of, l.ID), l.Body, l.Client
+	request, err := http.NewRequestWithContext(c.ctx, http.MethodPost, l.Engine.URL+l.Path, bytes.NewReader(l.Body))
 	if err != nil {
 		c.Close()
 		return nil, &lifecycle.Trouble{Kind: lifecycle.Lost, Engine: l.Engine.Key, Fault: openai.Unavailable("%v", err)}
@@ -115,16 +114,10 @@ func (u *Client) Send(parent context.Context, l Leg) (*Call, *lifecycle.Trouble)
 	if l.Trace != nil {
 		l.Trace.onTo(request.Header, l.Traced)
 	}
-	if l.Engine.Authorization != "" {
-		request.Header.Set("Authorization", l.Engine.Authorization)
-	}
 	if rank, is := u.Roster.DataRank(l.Engine); is {
 		request.Header.Set(roster.HeaderRank, strconv.Itoa(rank))
 	}
-	c.Response, err = u.HTTP.Do(request)
-	if err != nil {
-		t := c.Trouble(err)
-		c.Close()
+	if t := u.do(c, request); t != nil {
 		return nil, t
 	}
 	if c.Response.StatusCode != http.StatusOK {
@@ -138,10 +131,8 @@ func (u *Client) Send(parent context.Context, l Leg) (*Call, *lifecycle.Trouble)
 // Pass sends a client's request on as it is, and waits for the head of the answer, whatever
 // that says.
 func (u *Client) Pass(r *http.Request, body []byte, e *roster.Engine, id string, silent time.Duration) (*Call, *lifecycle.Trouble) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	c := &Call{Engine: e, ctx: ctx, cancel: cancel, logger: u.Logger}
-	c.silence = time.AfterFunc(silent, func() { cancel(errStalled) })
-	request, err := http.NewRequestWithContext(ctx, r.Method, e.URL+r.URL.RequestURI(), bytes.NewReader(body))
+	c := u.begin(r.Context(), e, silent)
+	request, err := http.NewRequestWithContext(c.ctx, r.Method, e.URL+r.URL.RequestURI(), bytes.NewReader(body))
 	if err != nil {
 		c.Close()
 		return nil, &lifecycle.Trouble{Kind: lifecycle.Refused, Reached: true, Fault: openai.Invalid("", "%v", err)}
@@ -152,18 +143,36 @@ func (u *Client) Pass(r *http.Request, body []byte, e *roster.Engine, id string,
 			request.Header[name] = values
 		}
 	}
-	if e.Authorization != "" {
-		request.Header.Set("Authorization", e.Authorization)
-	}
-	if c.Response, err = u.HTTP.Do(request); err != nil {
-		t := c.Trouble(err)
-		c.Close()
+	if t := u.do(c, request); t != nil {
 		return nil, t
 	}
 	return c, nil
 }
 
-// Pause: the time that passes is not the engine's, until alive is called.
+// begin is a call of an engine that ends if it is silent for too long.
+func (u *Client) begin(parent context.Context, e *roster.Engine, silent time.Duration) *Call {
+	c := &Call{Engine: e, logger: u.Logger}
+	c.ctx, c.cancel = context.WithCancelCause(parent)
+	c.silence = time.AfterFunc(silent, func() { c.cancel(errStalled) })
+	return c
+}
+
+// do sends a call's request and waits for the head of the answer; where there is none the
+// call is closed.
+func (u *Client) do(c *Call, request *http.Request) *lifecycle.Trouble {
+	if c.Engine.Authorization != "" {
+		request.Header.Set("Authorization", c.Engine.Authorization)
+	}
+	var err error
+	if c.Response, err = u.HTTP.Do(request); err != nil {
+		t := c.Trouble(err)
+		c.Close()
+		return t
+	}
+	return nil
+}
+
+// Pause: the time that passes is not the engine's, until Alive is called.
 func (c *Call) Pause() { c.silence.Stop() }
 
 // Alive starts the time of silence anew.

@@ -86,7 +86,7 @@ type DecodeLeg struct {
 	Mode     lifecycle.ResumeMode // of a leg that goes on
 	// Tells: the engine is to tell token ids, so that another can go on.
 	Tells  bool
-	Prompt []uint32 // of resumeGreedy: the prompt's tokens
+	Prompt []uint32 // of ResumeGreedy: the prompt's tokens
 	Sofar  []uint32 // and those that the client has
 	// Move is the transfer under which the leg may leave; zero: it may not.
 	Move kv.ID

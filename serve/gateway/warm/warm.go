@@ -93,7 +93,7 @@ type Options struct {
 	Logger  *slog.Logger
 }
 
-// New computes until life ends, or stop is called.
+// New computes until life ends, or Stop is called.
 func New(life context.Context, o Options) *Warmer {
 	w := &Warmer{options: o, memory: budget.Budget{Limit: warmMemory}, news: make(chan struct{}, 1), working: make(map[*roster.Engine]context.CancelCauseFunc), templates: make(map[Template][]uint32)}
 	w.ctx, w.cancel = context.WithCancel(life)
@@ -106,7 +106,7 @@ func New(life context.Context, o Options) *Warmer {
 // Stop has nothing new computed ahead.
 func (w *Warmer) Stop() { w.cancel() }
 
-// Wait waits for what it has begun, after stop.
+// Wait waits for what it has begun, after Stop.
 func (w *Warmer) Wait() { w.active.Wait() }
 
 // Held is how much memory it holds.
