@@ -271,6 +271,20 @@ def have_offered(server: Server, case: Case) -> dict[str, Any]:
     return params
 
 
+def found(server: Server) -> float:
+    """Return how many tokens have come from the cell's cache so far."""
+    return server.metric("vllm:meridian_found_tokens_total")
+
+
+def until_kept(server: Server, count: float, seconds: float = 20.0) -> None:
+    """Wait until the cell has the caches of so many requests."""
+
+    def kept() -> float:
+        return server.metric("vllm:meridian_kept_total")
+
+    until(f"{count:g} requests are kept", lambda: kept() >= count, seconds, said=kept)
+
+
 def assert_nothing_held(*servers: Server, seconds: float) -> None:
     """Wait until no server holds a block for a transfer."""
 

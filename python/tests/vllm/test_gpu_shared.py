@@ -18,7 +18,7 @@ import pytest
 import tiny_model
 from api_client import Stream, at_once, completion, post
 from gpu_servers import GPUServer, require_vllm_on_gpu
-from pairs import Cell, Side, assert_nothing_held
+from pairs import Cell, Side, assert_nothing_held, found
 from servers import Server, wait_all_ready
 
 pytestmark = pytest.mark.real
@@ -45,10 +45,6 @@ class Sharing:
     cell: Cell
     servers: tuple[Server, Server]
     prompts: list[Right]
-
-
-def found(server: Server) -> float:
-    return server.metric("vllm:meridian_found_tokens_total")
 
 
 def asked(server: Server, prompt: tuple[int, ...]) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ import tiny_model
 from api_client import at_once, post
 from installed import run_unit
 from oracle import Case, Oracle, oracle
-from pairs import Pair, Side, running_pair, told
+from pairs import Pair, Side, found, running_pair, told, until_kept
 from servers import Server
 from waiting import until
 
@@ -28,22 +28,10 @@ def pair(oracle: Oracle, meridian_binary: Path) -> Iterator[Pair]:
         yield running
 
 
-def found(server: Server) -> float:
-    return server.metric("vllm:meridian_found_tokens_total")
-
-
-def kept(server: Server) -> float:
-    return server.metric("vllm:meridian_kept_total")
-
-
 def ask_all(server: Server, cases: list[Case], **more: object) -> None:
     answers = at_once(lambda case: post(server.port, case.request(**more)), cases, workers=8)
     for case, answer in zip(cases, answers, strict=True):
         case.check(answer.tokens)
-
-
-def until_kept(server: Server, count: float, seconds: float = 20.0) -> None:
-    until(f"{count:g} requests are kept", lambda: kept(server) >= count, seconds, said=lambda: kept(server))
 
 
 def test_a_prompt_is_computed_once(pair: Pair, oracle: Oracle) -> None:

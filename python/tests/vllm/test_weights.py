@@ -10,9 +10,8 @@ import tiny_model
 from api_client import at_once, post
 from installed import run_unit
 from oracle import Case, Oracle, oracle
-from pairs import Pair, Side, running_pair, told
+from pairs import Pair, Side, found, running_pair, told, until_kept
 from servers import Server
-from waiting import until
 
 pytestmark = pytest.mark.real
 __all__ = ["oracle", "told"]
@@ -23,10 +22,6 @@ def pair(oracle: Oracle, meridian_binary: Path) -> Iterator[Pair]:
     both = Side(role="kv_both")
     with running_pair(meridian_binary, oracle.model, both, both, store_bytes=512 << 20) as running:
         yield running
-
-
-def found(server: Server) -> float:
-    return server.metric("vllm:meridian_found_tokens_total")
 
 
 def answers(server: Server, cases: list[Case], salt: str) -> list[tuple[int, ...]]:
@@ -53,7 +48,7 @@ def test_servers_share_what_is_of_the_same_weights(pair: Pair, oracle: Oracle, t
     right = [case.answer for case in cases]
     one, other = pair.prefill, pair.decode
     assert answers(one, cases, "before") == right
-    until("what one computed is kept", lambda: one.metric("vllm:meridian_kept_total") >= len(cases), 20)
+    until_kept(one, len(cases))
 
     tiny_model.write(tmp_path / "other", seed=1)
     change(one, tmp_path / "other")
