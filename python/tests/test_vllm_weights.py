@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from meridian.door import Scope
+from meridian.vllm import weight_changes
 from meridian.vllm.weight_changes import Weights, follow, is_empty
 from meridian.vllm.weights import digest_of
 
 
 def model(at: Path, byte: int = 7) -> Path:
-    at.mkdir()
+    at.mkdir(parents=True)
     (at / "config.json").write_text("{}")
     (at / "one.safetensors").write_bytes(bytes([byte]) * 1_000_000)
     (at / "two.safetensors").write_bytes(b"short")
@@ -100,6 +102,37 @@ def test_an_adapter_is_what_was_loaded(tmp_path: Path) -> None:
         file.unlink()
     path.rmdir()
     assert scope_of(weights, with_lora(1, str(path))).adapter == after, "vLLM still has it"
+
+
+def test_an_adapter_that_changed_while_it_was_loaded_has_a_name_of_its_own(tmp_path: Path) -> None:
+    names = set()
+    for server in ("one", "other"):
+        weights, path = Weights("published"), model(tmp_path / server / "adapter")
+        weights.adapter_loads(lora(1, str(path)), empty=True)
+        (path / "one.safetensors").write_bytes(b"other weights")
+        weights.adapter_loaded(lora(1, str(path)))
+        assert weights.scope_of(with_lora(1, str(path))) is None
+        shutil.rmtree(path)
+        names.add(scope_of(weights, with_lora(1, str(path))).adapter)
+    assert len(names) == 2 and "" not in names
+
+
+def test_an_adapter_whose_files_go_while_they_are_read_is_not_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights, path = Weights("published"), model(tmp_path / "adapter")
+
+    def gone(_: object) -> str:
+        raise FileNotFoundError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(weight_changes, "digest_of", gone)
+        assert weights.scope_of(with_lora(1, str(path))) is None
+    assert scope_of(weights, with_lora(1, str(path))).adapter.startswith("tone+"), "they are there again"
+    with monkeypatch.context() as patched:
+        patched.setattr(weight_changes, "digest_of", gone)
+        load(weights, lora(1, str(path)))
+    assert weights.scope_of(with_lora(1, str(path))) is None, "which were loaded is not known"
 
 
 @pytest.mark.parametrize("number", [1, 2], ids=["in place", "by another number"])

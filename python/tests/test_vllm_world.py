@@ -14,7 +14,7 @@ from meridian.vllm.cut import Cut
 @pytest.mark.parametrize("workers", [1, 2])
 def test_nothing_is_reported_twice_lost_or_freed_too_early(workers: int, cut: Cut) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(100):
+    for seed in range(150):
         world = World(seed, workers, cut)
         try:
             world.run(60)

@@ -253,7 +253,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         self._scheduler.early_offers.lost_blocks(request)
 
     def reset_cache(self) -> bool | None:
-        """Find nothing any more of what was kept until now: vLLM asks for it where weights have changed."""
+        """Find nothing any more of what was kept until now: vLLM asks with a reset of its own cache."""
         if self._scheduler is not None:
             self._scheduler.reset(empty=self._is_empty())
         return True

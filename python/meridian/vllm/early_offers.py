@@ -81,7 +81,8 @@ class Holds:
 
     def release(self, transfer: bytes) -> int:
         """Give up what is held of a transfer, and return how much. vLLM reuses the end of a prompt first."""
-        if blocks := self._held.pop(transfer, []):
+        blocks = self._held.pop(transfer, [])
+        if blocks and not self._let_go:
             self._pool.free_blocks(blocks[::-1])
         return len(blocks)
 

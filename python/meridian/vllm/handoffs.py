@@ -261,7 +261,7 @@ class Handoffs:
             if late and may(len(accept.blocks) + sum(len(other.blocks) for other in left)):
                 left.append(accept)
         for accept in left:
-            accept.problem = DoorError("no_answer", "the agent does not say whether it still writes")
+            accept.problem = DoorError(NO_ANSWER, "the agent does not say whether it still writes")
             accept.phase, accept.told = _Phase.LEFT, True
             self._left.append(accept.request)
             self._end(accept, True, now, accept.problem)

@@ -38,7 +38,7 @@ class Reports:
         for request in step.failed:
             self._end(request, failed=True)
         for request in step.left:
-            self._leave(request)
+            self._end(request, failed=True, anew=True)
         self._next.sent.update(step.freed)
 
     def happened(self, event: Event) -> None:
@@ -52,23 +52,16 @@ class Reports:
             if request is not None:
                 self._end(request, failed=False)
 
-    def _end(self, request: str, *, failed: bool) -> None:
+    def _end(self, request: str, *, failed: bool, anew: bool = False) -> None:
+        """Report the end; `anew`: the request begins again, in other blocks than those it has."""
         watch = self._waiting.pop(request, None)
         if watch is None:
             return  # it was reported
         del self._requests[watch.transfer]
         self._next.received.add(request)
-        if failed and watch.blocks:
+        if failed and watch.blocks and not anew:
             self._next.invalid_blocks.update(watch.blocks)
         elif failed:
-            self._next.failed.add(request)
-
-    def _leave(self, request: str) -> None:
-        """Have a request begin anew in other blocks, whatever still comes into those that it has."""
-        watch = self._waiting.pop(request, None)
-        if watch is not None:
-            del self._requests[watch.transfer]
-            self._next.received.add(request)
             self._next.failed.add(request)
 
     @property

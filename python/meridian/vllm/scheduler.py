@@ -289,7 +289,6 @@ class ConnectorScheduler:
         """Hear that vLLM is going to forget all that it has computed, and gives no block away meanwhile."""
         self._hear()
         if self._doubtful is not None:
-            self._settle()
             self._doubtful.let_go()
 
     def cache_was_reset(self, *, done: bool) -> None:
@@ -298,19 +297,16 @@ class ConnectorScheduler:
             self._doubtful.take_back()
         if not done:
             return
-        if self._weights.mixed:
-            self._weights.emptied()
-            _log.info("vLLM's cache was emptied: %s", _SHARED_AGAIN if self._weights.shared else _PRIVATE)
+        mixed = self._weights.mixed
         self._weights.emptied()
+        if mixed:
+            _log.info("vLLM's cache was emptied: %s", _SHARED_AGAIN if self._weights.shared else _PRIVATE)
 
     @property
     def doubtful_blocks(self) -> int:
         """How many blocks are out of use because an agent may write into them."""
         self._hear()
-        if self._doubtful is None:
-            return 0
-        self._settle()
-        return self._doubtful.count
+        return self._doubtful.count if self._doubtful is not None else 0
 
     def _drop_all(self) -> None:
         self.early_offers.withdraw_all()
@@ -325,11 +321,11 @@ class ConnectorScheduler:
         return leg if isinstance(leg, DecodeLeg) else None
 
     def _may_accept(self, request: Any, leg: DecodeLeg) -> bool:
-        if self._door is None or not self._door.serving or self._weights.scope_of(request) is None:
+        if self._door is None or not self._door.serving:
             return False
         if self._doubtful is not None and self._doubtful.count:
             return False  # of an agent that hangs nothing more is asked
-        return not self._handoffs.was_accepted(leg.transfer)
+        return not self._handoffs.was_accepted(leg.transfer) and self._weights.scope_of(request) is not None
 
     def _accept(
         self,
@@ -395,13 +391,6 @@ class ConnectorScheduler:
                 f"the agent says nothing of a cache that it was to bring: its request is computed, and "
                 f"{len(blocks)} blocks stay out of use until the agent answers, or ends",
             )
-        self._settle()
-
-    def _settle(self) -> None:
-        """Give back what no agent writes any more."""
-        assert self._doubtful is not None
-        for transfer in self._handoffs.take_settled():
-            self.counters.doubtful_blocks -= self._doubtful.release(transfer)
 
     def _decline(self, leg: DecodeLeg) -> None:
         """Let the prefill server have its blocks back. If it cannot be told, its patience ends."""
@@ -628,6 +617,9 @@ class ConnectorScheduler:
         now = self._clock()
         while self._inbox:
             self._inbox.popleft()(now)
+        if self._doubtful is not None:  # what no agent writes any more is given back
+            for transfer in self._handoffs.take_settled():
+                self.counters.doubtful_blocks -= self._doubtful.release(transfer)
 
     def _event(self, event: Event, at: float, now: float) -> None:
         """Hear now of what happened then."""

@@ -46,9 +46,6 @@ _HARMLESS: Final = frozenset(
 _ADAPTERS: Final = 4096
 """How many adapters are remembered: one that came earlier is taken for what its files are."""
 
-_UNKNOWN: Final = "?"
-"""The digest of an adapter whose files changed while it was loaded."""
-
 _FAILED: Final = object()
 """What a method has returned that did not."""
 
@@ -159,7 +156,7 @@ class Adapters:
         if not self._does_load(lora):
             return
         key = _key(lora)
-        self._loaded[key] = self._loading if _digest(key) == self._loading else _UNKNOWN
+        self._loaded[key] = self._loading if _digest(key) == self._loading else _random()
         self._numbers[lora.lora_int_id] = key
         if len(self._loaded) > _ADAPTERS:
             del self._loaded[next(iter(self._loaded))]
@@ -172,7 +169,10 @@ class Adapters:
     def name_of(self, lora: Any) -> str | None:
         """Name an adapter so that other weights have another name; None: it is not known which they are."""
         key = _key(lora)
-        there = _digest(key) if os.path.exists(key[1]) or key not in self._loaded else self._loaded[key]
+        try:
+            there = digest_of(key[1]) if os.path.exists(key[1]) else self._loaded.get(key, key[1])
+        except OSError:
+            return None  # its files are being replaced
         if key in self._mixed or self._loaded.setdefault(key, there) != there:
             return None
         return f"{lora.lora_name}+{there}" if there else str(lora.lora_name)
@@ -187,8 +187,11 @@ def _key(lora: Any) -> tuple[str, str]:
 
 
 def _digest(key: tuple[str, str]) -> str:
-    """Return what the files are; of those of a hub, their name."""
-    return digest_of(key[1]) if os.path.exists(key[1]) else key[1]
+    """Return what the files are; of those of a hub, their name. While they change it is another each time."""
+    try:
+        return digest_of(key[1]) if os.path.exists(key[1]) else key[1]
+    except OSError:
+        return _random()
 
 
 def _random() -> str:
