@@ -182,11 +182,7 @@ func (r *Records) Dropped() uint64 {
 
 // Close writes what is left.
 func (r *Records) Close(ctx context.Context) error {
-	var errs []error
-	for _, l := range []interface{ Close(context.Context) error }{r.transfers, r.handOffs, r.prefixes} {
-		errs = append(errs, l.Close(ctx))
-	}
-	return errors.Join(errs...)
+	return errors.Join(r.transfers.Close(ctx), r.handOffs.Close(ctx), r.prefixes.Close(ctx))
 }
 
 // TransferIn looks for a transfer in what agents of a state directory have written

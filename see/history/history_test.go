@@ -2,6 +2,9 @@ package history
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +50,20 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 	if found, err := HandOffsIn(dir, wide.Transfer); err != nil || len(found) != 1 || len(found[0].Flows) != maxFlowsWritten || len(wide.Flows) != 1<<16 {
 		t.Errorf("%d records of a wide hand-off: %v", len(found), err)
+	}
+}
+
+// A file that cannot be opened is an error that names it, and nothing stays open.
+func TestAFileThatCannotBeOpened(t *testing.T) {
+	for _, kind := range []string{transferFiles, handOffFiles, prefixFiles} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, kind+"a"+recordsSuffix)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(Options{Dir: dir, Agent: "a"}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", kind, err)
+		}
 	}
 }
 

@@ -86,9 +86,9 @@ func (l *Log[T]) Dropped() uint64 {
 	return l.file.Dropped()
 }
 
-// Close writes what is left.
+// Close writes what is left. A log that could not be opened has nothing.
 func (l *Log[T]) Close(ctx context.Context) error {
-	if l.file == nil {
+	if l == nil || l.file == nil {
 		return nil
 	}
 	return l.file.Close(ctx)
