@@ -106,10 +106,9 @@ func (b *Bucket) sweep(ctx context.Context, indexed map[string]bool) {
 		if !known {
 			since = now
 		}
-		if known && now-since > b.grace {
+		unindexed[id] = since // until it is not there any more: it may not be to be had that it goes
+		if now-since > b.grace {
 			b.discard(ctx, id)
-		} else {
-			unindexed[id] = since
 		}
 	}
 	b.unindexed = unindexed

@@ -332,6 +332,38 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// What could not be removed is tried again at the next look, and not after as long once more.
+func TestSweepTriesAgain(t *testing.T) {
+	s := newServer(t)
+	const left = "a/cell/segments/000000000001-0123456789abcdef"
+	if _, err := s.client(t).PutObject(t.Context(), s.bucket, left, strings.NewReader("x"), 1, minio.PutObjectOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, s.options())
+	defer shut(t, b)
+	b.refresh(t.Context())
+	b.grace = 0
+	refusals := 0
+	trouble := func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodDelete {
+			return false
+		}
+		refusals++
+		w.WriteHeader(http.StatusForbidden)
+		return true
+	}
+	s.trouble.Store(&trouble)
+	b.refresh(t.Context())
+	s.trouble.Store(nil)
+	if names := s.names(t); refusals == 0 || !slices.Contains(names, left) {
+		t.Fatalf("%d refusals: %v", refusals, names)
+	}
+	b.refresh(t.Context())
+	if names := s.names(t); slices.Contains(names, left) {
+		t.Errorf("in the bucket: %v", names)
+	}
+}
+
 // What another owner has removed is not looked for, even if its writer's clock was ahead.
 func TestNoGhostsOfClocks(t *testing.T) {
 	s := newServer(t)
