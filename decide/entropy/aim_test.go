@@ -69,7 +69,7 @@ func aims(vocabulary, rows int) iter.Seq2[string, rounds.Task] {
 }
 
 func TestAims(t *testing.T) {
-	for _, task := range aims(3000, 8) {
+	for _, task := range aims(3000, 64) {
 		if allocations, err := rounds.Once(task); err != nil || allocations > 0.2 { // the runtime has its own, now and then
 			t.Errorf("%s allocates %v times, %v", task.What, allocations, err)
 		}

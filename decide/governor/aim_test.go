@@ -1,6 +1,7 @@
 package governor_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -35,8 +36,8 @@ func TestAim(t *testing.T) {
 
 // Without sequences nothing is measured.
 func TestAimOfNoSequence(t *testing.T) {
-	if _, err := rounds.Once(aim(0)); err == nil {
-		t.Error("no sequence is a measurement")
+	if _, err := rounds.Once(aim(0)); !errors.Is(err, rounds.ErrNothing) {
+		t.Error(err)
 	}
 }
 

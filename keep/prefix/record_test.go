@@ -2,6 +2,7 @@ package prefix_test
 
 import (
 	"encoding/json"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,16 @@ import (
 	"meridian/kv"
 	"meridian/move/agent"
 )
+
+// Series of the tiers are called as keys counts them, one for each.
+func TestTiersAreTold(t *testing.T) {
+	for _, name := range []string{"FoundIn", "FindsIn"} {
+		field, has := reflect.TypeFor[prefix.Metrics]().FieldByName(name)
+		if want := strings.Join(keys.Tiers[:], ","); !has || field.Tag.Get("index") != want {
+			t.Errorf("%s is told by %q, not %q", name, field.Tag.Get("index"), want)
+		}
+	}
+}
 
 // recorder keeps what it is told.
 type recorder struct {
