@@ -112,7 +112,6 @@ func (c *cell) ask(ctx context.Context, asks *peerquery.Service, members []kv.Me
 		c.handOffs = make(map[kv.Member]uint64)
 	}
 	known, about := maps.Clone(c.handOffs), make(map[kv.Member]history.About, len(members))
-	heard := make(map[string]bool)
 	silent := asks.Each(ctx, members, func(ctx context.Context, m kv.Member) error {
 		a, err := asks.Ask(ctx, m, peerquery.Question{Kind: peerquery.About})
 		if err != nil {
@@ -128,7 +127,7 @@ func (c *cell) ask(ctx context.Context, asks *peerquery.Service, members []kv.Me
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		heard[m.Name], about[m], c.handOffs[m] = true, told, next
+		about[m], c.handOffs[m] = told, next
 		view.HandOffs = append(view.HandOffs, rows...)
 		view.LeftOut.HandOffs += leftOut
 		return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -110,10 +109,7 @@ func openRoutes(ctx context.Context, o VLLMOptions, scratch, model string, repor
 	v := WithServerArgs(o.VLLM, slices.Max(o.Tokens)+vllmAnswer+1)
 	spec := cell.DefaultVLLMSpec()
 	spec.Model, spec.ServedName, spec.VLLM, spec.DirectTokens = model, VLLMModel, v, 1
-	c, err := cell.Open(ctx, cell.Options{
-		StateDir: filepath.Join(scratch, "cell"), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true,
-		Watch: (&trial{Setting: o.Setting}).tellStarts,
-	})
+	c, err := (&trial{Setting: o.Setting, scratch: scratch}).open(ctx, "cell", spec) // the routes close it
 	if err != nil {
 		return nil, err
 	}
