@@ -8,9 +8,10 @@ Run by make test-gpu.
 from __future__ import annotations
 
 import contextlib
+import math
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +31,12 @@ UNIT = 256
 """Tokens that the shared cache keeps as one; prompts end one token behind them."""
 ANSWER = 16
 ROUNDS, ABORTS = 4, 120
+NEAR, FEW = 0.25, 8
+"""How far apart, in nats, tokens may be that change places, and in how many of forty answers.
+
+A prompt of which some blocks were computed beside others, and some alone, is rounded otherwise: after
+such aborts answers differ so with no shared cache at all, too (`cache` false in the connector's config).
+"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +45,26 @@ class Right:
 
     prompt: tuple[int, ...]
     answers: frozenset[tuple[int, ...]]
+
+    def strays(self, server: Server) -> float | None:
+        """Ask; where the answer leaves the right ones, return by how many nats; None: it does not."""
+        how = completion(self.prompt, ANSWER, logprobs=5, return_tokens_as_token_ids=True)
+        answer = post(server.port, how)
+        tokens = tuple(answer.tokens)
+        if tokens in self.answers:
+            return None
+        agreed, right = max((_agreed(tokens, right), right) for right in self.answers)
+        likely = answer.body["choices"][0]["logprobs"]["top_logprobs"][agreed]
+        ahead: float = likely[_id(tokens[agreed])] - likely.get(_id(right[agreed]), -math.inf)
+        return ahead
+
+
+def _agreed(one: Sequence[int], other: Sequence[int]) -> int:
+    return next(number for number, pair in enumerate(zip(one, other, strict=True)) if pair[0] != pair[1])
+
+
+def _id(token: int) -> str:
+    return f"token_id:{token}"
 
 
 @dataclass
@@ -85,20 +112,19 @@ def abort_many(server: Server, prompts: list[Right], chance: random.Random) -> i
 
 
 def test_what_is_loaded_behind_aborts_is_what_was_computed(sharing: Sharing) -> None:
-    chance, left = random.Random(1), 0
+    chance, left, near = random.Random(1), 0, 0
     before = [found(server) for server in sharing.servers]
     for number in range(ROUNDS):
         for server in sharing.servers:
             left += abort_many(server, sharing.prompts, chance)
         for server in sharing.servers:
-            wrong = [
-                len(right.prompt)
-                for right in sharing.prompts
-                if asked(server, right.prompt) not in right.answers
-            ]
-            assert not wrong, f"round {number}: {server.name} answered prompts of {wrong} tokens wrongly"
+            strayed = [nats for right in sharing.prompts if (nats := right.strays(server)) is not None]
+            assert all(nats < NEAR for nats in strayed) and len(strayed) < FEW, (
+                f"round {number}: answers of {server.name} are others, by {strayed} nats"
+            )
+            near += len(strayed)
     came = [found(server) - was for server, was in zip(sharing.servers, before, strict=True)]
-    print(f"{left} of {2 * ROUNDS * ABORTS} requests were left; {came} tokens were found")
+    print(f"{left} of {2 * ROUNDS * ABORTS} were left; {came} tokens found; {near} answers near the right")
     for server in sharing.servers:
         config = server.get("/server_info?config_format=json").replace(" ", "")
         assert '"async_scheduling":true' in config, config[:4000]
