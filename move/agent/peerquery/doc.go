@@ -2,8 +2,8 @@
 // that they have anyway: who may open a link has a certificate of the cell or its
 // key, so who asks has, too.
 //
-//	Ask ──► question ═══ link ═══► inbox ─► queue ─► workers ─► Book
-//	    ◄── answer, a page ◄══════ link ◄══════════════════════┘
+//	Ask ──► question ═══ link ═══► inbox ─► a queue for each peer ─► Book
+//	    ◄── answer, a page ◄══════ link ◄═════════════════════════════┘
 //
 // What is asked for are records, numbered in the order in which they came, and given
 // as JSON a page at a time. A question or an answer that is lost is not said again:

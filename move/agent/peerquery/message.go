@@ -71,7 +71,7 @@ type Answer struct {
 func (a *Answer) More() bool { return a.Next < a.End }
 
 // ErrMessage means that bytes from a peer are no message.
-var ErrMessage = errors.New("inquiry: bad message")
+var ErrMessage = errors.New("peerquery: bad message")
 
 func head(kind uint8, number uint64) fields.Writer {
 	w := fields.Writer{B: []byte(Magic)}

@@ -30,6 +30,7 @@ type book struct {
 	pad       string
 	entered   chan struct{} // where given, a question waits for goOn
 	goOn      chan struct{}
+	takesLong string // where given, questions of this beginning end with their time
 }
 
 func (b *book) Answer(ctx context.Context, q Question) (Answer, error) {
@@ -39,6 +40,9 @@ func (b *book) Answer(ctx context.Context, q Question) (Answer, error) {
 		case <-b.goOn:
 		case <-ctx.Done():
 		}
+	}
+	if b.takesLong != "" && q.Beginning == b.takesLong {
+		<-ctx.Done()
 	}
 	if q.Kind != Transfers {
 		return Answer{}, fmt.Errorf("nothing of kind %d", q.Kind)
@@ -76,6 +80,11 @@ func newCell(t *testing.T) *cell {
 
 func (c *cell) open(t *testing.T, name string, b Source) (*Service, *agent.Agent) {
 	t.Helper()
+	return c.openWith(t, name, Options{Book: b})
+}
+
+func (c *cell) openWith(t *testing.T, name string, o Options) (*Service, *agent.Agent) {
+	t.Helper()
 	a, err := agent.Open(t.Context(), agent.Options{Name: name, Directory: c.directory, Fabrics: []agent.Opener{
 		func(ctx context.Context, self agent.Self) (fabric.Fabric, error) {
 			return tcp.Open(ctx, tcp.Options{
@@ -87,7 +96,8 @@ func (c *cell) open(t *testing.T, name string, b Source) (*Service, *agent.Agent
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := Open(t.Context(), Options{Agent: a, Book: b})
+	o.Agent = a
+	d, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,11 +188,11 @@ func TestAskedOfItself(t *testing.T) {
 func TestSilence(t *testing.T) {
 	c := newCell(t)
 	d, _ := c.open(t, "asks", nil)
-	slow := &book{end: 1, entered: make(chan struct{}, 2*queued), goOn: make(chan struct{})}
+	const asked = queuedOfPeer + 8
+	slow := &book{end: 1, entered: make(chan struct{}, asked), goOn: make(chan struct{})}
 	other, b := c.open(t, "tells", slow)
 	ctx, cancel := context.WithCancel(soon(t))
-	ended := make(chan error, 2*queued)
-	const asked = workers + queued + 8
+	ended := make(chan error, asked)
 	for range asked {
 		go func() {
 			_, err := d.Ask(ctx, member(b), Question{Kind: Transfers})
@@ -204,6 +214,64 @@ func TestSilence(t *testing.T) {
 	close(slow.goOn)
 	if n := d.calls.Waiting(); n != 0 {
 		t.Errorf("%d questions are remembered", n)
+	}
+}
+
+// A peer whose questions take long, or that does not take its answers, keeps waiting none
+// but itself.
+func TestASlowPeerKeepsNoOtherWaiting(t *testing.T) {
+	const takesLong = "takes long"
+	unreachable := func(ctx context.Context, _ string) (*agent.Peer, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for name, question := range map[string]Question{
+		"its questions take long": {Kind: Transfers, Beginning: takesLong},
+		"it takes no answers":     {Kind: Transfers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCell(t)
+			fast, f := c.open(t, "fast", nil)
+			b := &book{end: 1, takesLong: takesLong}
+			asked, a := c.openWith(t, "asked", Options{Book: b, Find: unreachable})
+			if _, err := asked.options.Agent.Find(soon(t), f.Name()); err != nil { // it is known, and the slow one is not
+				t.Fatal(err)
+			}
+			slow := kv.Member{Name: "slow", Incarnation: kv.ID{1}}
+			for number := range uint64(queuedOfPeer) {
+				asked.receive(fabric.Notification{From: slow.Name, Incarnation: slow.Incarnation, Payload: appendQuestion(number, question)})
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), lookTimeout+replyTimeout)
+			defer cancel()
+			if answer, err := fast.Ask(ctx, member(a), Question{Kind: Transfers}); err != nil || len(answer.Records) != 1 {
+				t.Errorf("beside a slow peer: %+v, %v", answer, err)
+			}
+		})
+	}
+}
+
+// What waits is bounded, whoever asks.
+func TestTurnsAreBounded(t *testing.T) {
+	all := turns{of: make(map[string][]queuedQuestion)}
+	taken := 0
+	for peer := range 2 * queued {
+		for number := range uint64(2) {
+			q := queuedQuestion{by: kv.Member{Name: fmt.Sprint(peer)}, number: number}
+			if first, is := all.add(q); is {
+				if taken++; first != (number == 0) {
+					t.Errorf("question %d of peer %d: first %t", number, peer, first)
+				}
+			}
+		}
+	}
+	if taken != queued {
+		t.Errorf("%d questions wait", taken)
+	}
+	if q, is := all.next("0"); !is || q.number != 1 {
+		t.Errorf("after the first: %+v, %t", q, is)
+	}
+	if _, is := all.next("0"); is || all.waiting != queued-2 || all.of["0"] != nil {
+		t.Errorf("%d wait, %d of the peer that has none", all.waiting, len(all.of["0"]))
 	}
 }
 

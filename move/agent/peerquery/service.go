@@ -38,29 +38,23 @@ type Options struct {
 
 // Service asks, and answers who asks. Its methods may be called from several goroutines.
 type Service struct {
-	options   Options
-	peers     *agent.Peers
-	calls     *agent.Calls[Answer]
-	questions chan queuedQuestion
-	life      context.Context
-	stop      context.CancelFunc
-	wait      sync.WaitGroup
+	options Options
+	peers   *agent.Peers
+	calls   *agent.Calls[Answer]
+	turns   turns
+	looking chan struct{} // a place for each question whose answer is looked for
+	life    context.Context
+	stop    context.CancelFunc
+	wait    sync.WaitGroup
 
 	unanswered atomic.Uint64
 }
 
-// queuedQuestion is a question that waits for a worker.
-type queuedQuestion struct {
-	by       kv.Member
-	number   uint64
-	question Question
-}
-
 const (
-	// workers bounds what questions of others cost this process at a time, queued
-	// how many wait: further ones are dropped, and who asked hears nothing.
-	workers = 2
-	queued  = 64
+	// lookers bounds what questions of others cost this process at a time.
+	lookers = 4
+	// lookTimeout is how long an answer may be looked for.
+	lookTimeout = 2 * time.Second
 	// replyTimeout is how long an answer may take to be delivered.
 	replyTimeout = 2 * time.Second
 )
@@ -72,7 +66,7 @@ func Open(_ context.Context, o Options) (*Service, error) {
 	}
 	d := &Service{
 		options: o, peers: agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find}),
-		questions: make(chan queuedQuestion, queued), calls: agent.NewCalls[Answer](nil),
+		calls: agent.NewCalls[Answer](nil), turns: turns{of: make(map[string][]queuedQuestion)}, looking: make(chan struct{}, lookers),
 	}
 	d.life, d.stop = context.WithCancel(context.Background())
 	inbox, err := o.Agent.Listen(Magic, agent.InboxLimits{})
@@ -80,18 +74,10 @@ func Open(_ context.Context, o Options) (*Service, error) {
 		return nil, err
 	}
 	d.wait.Go(func() {
-		defer close(d.questions)
 		for n := range inbox {
 			d.receive(n)
 		}
 	})
-	for range workers {
-		d.wait.Go(func() {
-			for a := range d.questions {
-				d.reply(a)
-			}
-		})
-	}
 	return d, nil
 }
 
@@ -102,10 +88,13 @@ func (d *Service) receive(n fabric.Notification) {
 	case err != nil:
 		d.options.Logger.Warn("a question about records cannot be read", "peer", n.From, "error", err)
 	case question != nil:
-		select {
-		case d.questions <- queuedQuestion{from, number, *question}:
-		default:
+		q := queuedQuestion{from, number, *question}
+		first, taken := d.turns.add(q)
+		if !taken {
 			d.unanswered.Add(1)
+		}
+		if first {
+			d.wait.Go(func() { d.replyAll(q) })
 		}
 	default:
 		d.calls.Answered(from, number, *answer)
@@ -115,23 +104,45 @@ func (d *Service) receive(n fabric.Notification) {
 // Unanswered counts questions that were dropped because too many waited.
 func (d *Service) Unanswered() uint64 { return d.unanswered.Load() }
 
-func (d *Service) reply(a queuedQuestion) {
-	ctx, cancel := context.WithTimeout(d.life, replyTimeout)
-	defer cancel()
-	answer := Answer{Problem: "this agent keeps no records"}
-	if d.options.Book != nil {
-		told, err := d.options.Book.Answer(ctx, a.question)
-		if answer = told; err != nil {
-			answer = Answer{Problem: err.Error()}
+// replyAll answers a peer's questions until none waits.
+func (d *Service) replyAll(q queuedQuestion) {
+	for is := true; is; q, is = d.turns.next(q.by.Name) {
+		if answer, looked := d.look(q.question); looked {
+			d.deliver(q, answer)
 		}
 	}
-	if err := d.peers.Tell(ctx, a.by, appendAnswer(a.number, answer)); err != nil && d.life.Err() == nil {
-		d.options.Logger.Debug("an answer about records was not delivered", "peer", a.by.Name, "error", err)
+}
+
+// look finds an answer, when there is a place; not looked: this service ends.
+func (d *Service) look(q Question) (answer Answer, looked bool) {
+	if d.options.Book == nil {
+		return Answer{Problem: "this agent keeps no records"}, true
+	}
+	select {
+	case d.looking <- struct{}{}:
+		defer func() { <-d.looking }()
+	case <-d.life.Done():
+		return answer, false
+	}
+	ctx, cancel := context.WithTimeout(d.life, lookTimeout)
+	defer cancel()
+	answer, err := d.options.Book.Answer(ctx, q)
+	if err != nil {
+		return Answer{Problem: err.Error()}, true
+	}
+	return answer, true
+}
+
+func (d *Service) deliver(q queuedQuestion, answer Answer) {
+	ctx, cancel := context.WithTimeout(d.life, replyTimeout)
+	defer cancel()
+	if err := d.peers.Tell(ctx, q.by, appendAnswer(q.number, answer)); err != nil && d.life.Err() == nil {
+		d.options.Logger.Debug("an answer about records was not delivered", "peer", q.by.Name, "error", err)
 	}
 }
 
 // ErrRefused means that an agent answered that it has no answer.
-var ErrRefused = errors.New("inquiry: refused")
+var ErrRefused = errors.New("peerquery: refused")
 
 // Ask asks one agent, and waits for a page until ctx ends.
 func (d *Service) Ask(ctx context.Context, to kv.Member, q Question) (Answer, error) {
@@ -139,7 +150,7 @@ func (d *Service) Ask(ctx context.Context, to kv.Member, q Question) (Answer, er
 		q.Most = MaxRecords
 	}
 	if q.Most < 0 || q.Most > MaxRecords || len(q.Beginning) > maxBeginning {
-		return Answer{}, fmt.Errorf("inquiry: %d records that begin with %d bytes; at most %d and %d", q.Most, len(q.Beginning), MaxRecords, maxBeginning)
+		return Answer{}, fmt.Errorf("peerquery: %d records that begin with %d bytes; at most %d and %d", q.Most, len(q.Beginning), MaxRecords, maxBeginning)
 	}
 	if to.Name == d.options.Agent.Name() {
 		return d.askSelf(ctx, q)
@@ -156,7 +167,7 @@ func (d *Service) Ask(ctx context.Context, to kv.Member, q Question) (Answer, er
 		}
 		return a, nil
 	case <-ctx.Done():
-		return Answer{}, fmt.Errorf("inquiry: %s does not answer: %w", to.Name, ctx.Err())
+		return Answer{}, fmt.Errorf("peerquery: %s does not answer: %w", to.Name, ctx.Err())
 	case <-d.life.Done():
 		return Answer{}, fabric.ErrClosed
 	}
@@ -178,5 +189,5 @@ func (d *Service) askSelf(ctx context.Context, q Question) (Answer, error) {
 func (d *Service) Close(ctx context.Context) error {
 	d.stop()
 	d.options.Agent.Unlisten(Magic)
-	return join.Within(ctx, "inquiry: closing", d.wait.Wait)
+	return join.Within(ctx, "peerquery: closing", d.wait.Wait)
 }
