@@ -42,7 +42,8 @@ type Chunk struct {
 
 	raw      []byte
 	members  []member
-	elements []span // of choices
+	list     []byte // choices, of several members of that name the last
+	elements []span // of list
 	inner    []member
 	delta    []member
 	choices  []byte // rewritten
@@ -63,7 +64,7 @@ func (c *Chunk) Parse(data []byte) bool {
 		value := given(data[m.value:m.end])
 		switch string(m.name) {
 		case "choices":
-			c.elements = appendElements(c.elements, value)
+			c.list, c.elements = value, appendElements(c.elements[:0], value)
 			for _, e := range c.elements {
 				c.choice(value[e.start:e.end])
 			}
@@ -206,13 +207,12 @@ func (c *Chunk) Without(tokenIDs bool, edits ...Edit) []byte {
 var idMembers = []Edit{{Name: "token_ids"}, {Name: "prompt_token_ids"}}
 
 func (c *Chunk) choicesWithout(tokenIDs bool) []byte {
-	list := c.Get("choices")
 	c.choices = append(c.choices[:0], '[')
 	for i, e := range c.elements {
 		if i > 0 {
 			c.choices = append(c.choices, ',')
 		}
-		element := list[e.start:e.end]
+		element := c.list[e.start:e.end]
 		c.inner = appendMembers(c.inner[:0], element)
 		var edits []Edit
 		if tokenIDs {

@@ -2,6 +2,7 @@ package openai
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,6 +76,44 @@ func TestChunkWithout(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, step.want)
 		}
 	}
+}
+
+// Engines may say the same twice, which parsers of JSON allow; the last counts, as for clients.
+func TestChunkWithTwoListsOfChoices(t *testing.T) {
+	long := `[{"text":"` + strings.Repeat("a", 100) + `","token_ids":[1]}]`
+	for _, c := range []struct{ data, want string }{
+		{`{"choices":` + long + `,"choices":[{"token_ids":[2]}]}`, `{"choices":[{}],"choices":[{}]}`},
+		{`{"choices":[{"token_ids":[2]}],"choices":` + long + `}`, strings.ReplaceAll(`{"choices":LIST,"choices":LIST}`, "LIST", strings.Replace(long, `,"token_ids":[1]`, "", 1))},
+		{`{"choices":` + long + `,"choices":null}`, `{"choices":` + long + `,"choices":null}`},
+	} {
+		var chunk Chunk
+		if got := slices.Clip([]byte(c.data)); !chunk.Parse(got) {
+			t.Fatalf("%s was not taken for an object", c.data)
+		}
+		if got := string(chunk.Without(true)); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.data, got, c.want)
+		}
+	}
+}
+
+func FuzzChunk(f *testing.F) {
+	for _, seed := range []string{
+		`{"choices":[{"text":"hi","token_ids":[5, 6]}],"choices":[]}`, `{"choices":[{"delta":{"content":"x"},"stop_reason":"meridian_forced_end:hard_cap:null"}],"meridian":{}}`,
+		`{"usage":{},"choices":[{"delta":{},"delta":null}],"kv_transfer_params":{}`, `{"choices":{"a":[`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var chunk Chunk
+		if !chunk.Parse(slices.Clip(data)) {
+			return
+		}
+		for _, ids := range []bool{true, false} {
+			if shown := chunk.Without(ids); json.Valid(data) && !json.Valid(shown) {
+				t.Errorf("%s became %s", data, shown)
+			}
+		}
+	})
 }
 
 // What vLLM itself says of an end is there again for the client.
