@@ -18,6 +18,15 @@ func NewBudget(perSecond uint64) Budget {
 // Spend takes so much of it, or reports that there is too little. What is more than a
 // whole second's is let through when a second's is there, and paid for afterwards.
 func (b *Budget) Spend(now kv.Instant, amount uint64) bool {
+	has := b.Has(now, amount)
+	if has && b.perSecond > 0 {
+		b.left -= float64(amount)
+	}
+	return has
+}
+
+// Has reports whether Spend would take so much.
+func (b *Budget) Has(now kv.Instant, amount uint64) bool {
 	if b.perSecond == 0 {
 		return true
 	}
@@ -25,9 +34,5 @@ func (b *Budget) Spend(now kv.Instant, amount uint64) bool {
 		b.left = min(b.perSecond, b.left+b.perSecond*float64(now-b.last)/float64(kv.Second))
 		b.last = now
 	}
-	if b.left < min(float64(amount), b.perSecond) {
-		return false
-	}
-	b.left -= float64(amount)
-	return true
+	return b.left >= min(float64(amount), b.perSecond)
 }

@@ -162,7 +162,7 @@ func (d *Disk) judge(g *getting, read []byte, failed error) (dst []byte, over bo
 	if !g.parsed {
 		g.parsed = true
 		g.entry, err = record.Parse(read)
-		if err == nil && g.entry.Bytes != size {
+		if err == nil && (g.entry.Bytes != size || record.HashKey(g.entry.Key) != record.HashKey(g.key)) { // whole, and from elsewhere
 			err = record.ErrBroken
 		}
 		if err != nil {

@@ -90,3 +90,45 @@ func TestReadInPieces(t *testing.T) {
 	}
 	put()
 }
+
+// elsewhere are files of a disk that reads from its beginning whatever is asked for.
+type elsewhere struct {
+	real
+	on bool
+}
+
+type elsewhereFile struct {
+	file
+	of *elsewhere
+}
+
+func (f *elsewhere) Create(path string, reserve int64) (file, error) {
+	made, err := f.real.Create(path, reserve)
+	return elsewhereFile{made, f}, err
+}
+
+func (f elsewhereFile) ReadAt(b []byte, at int64) (int, error) {
+	if f.of.on {
+		at = 0
+	}
+	return f.file.ReadAt(b, at)
+}
+
+// TestReadFromElsewhere: a whole record of another object is found out, and the one that was
+// meant can be put anew.
+func TestReadFromElsewhere(t *testing.T) {
+	f := &elsewhere{}
+	d := open(t, Options{Dir: t.TempDir(), Bytes: 64 << 20, SegmentBytes: 16 << 20, files: f})
+	defer func() { _ = d.Close(context.WithoutCancel(t.Context())) }()
+	one, other := tiertest.Object(1, 1000), tiertest.Object(2, 1000)
+	tiertest.Put(t, d, one)
+	tiertest.Put(t, d, other)
+	f.on = true
+	if _, err := tiertest.Get(t.Context(), d, other.Key); !errors.Is(err, tier.ErrMissing) {
+		t.Fatal(err)
+	}
+	f.on = false
+	if s := d.Stats(); s.Broken != 1 || d.Has([][]byte{other.Key})[0] {
+		t.Errorf("it is said to be there: %+v", s)
+	}
+}

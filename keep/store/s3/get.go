@@ -54,6 +54,9 @@ func (b *Bucket) find(hash uint64) (place, error) {
 	}
 	if err := b.allow(&b.gets, uint64(at.length)); err != nil {
 		b.stats.Misses++
+		if isBusy(err) {
+			b.stats.OverBudget++
+		}
 		return at, fmt.Errorf("%w: %w", tier.ErrMissing, err)
 	}
 	b.wait.Add(1)
@@ -84,6 +87,9 @@ func (b *Bucket) download(ctx context.Context, name string, s span) ([]byte, err
 // take takes an object out of what came, if it is whole and the one that was meant.
 func (b *Bucket) take(key []byte, at place, whole []byte, into func([]byte, int) []byte) ([]byte, error) {
 	e, err := record.Parse(whole)
+	if err == nil && record.HashKey(e.Key) != record.HashKey(key) { // whole, and from elsewhere
+		err = record.ErrBroken
+	}
 	var dst []byte
 	if err == nil && e.Is(key) {
 		if dst = into(e.Header, e.Length); dst != nil {

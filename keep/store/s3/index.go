@@ -57,9 +57,12 @@ func parseIndex(b []byte) (entries []entry, segmentBytes uint64, err error) {
 	if n > maxEntries || len(f.Body) != indexHead+int(n)*indexEntry || segmentBytes > maxSegment {
 		return nil, 0, fmt.Errorf("%w: %d entries in %d bytes, of a segment of %d", errIndex, n, len(f.Body), segmentBytes)
 	}
+	taken := uint64(0)
 	for at := f.Body[indexHead:]; len(at) > 0; at = at[indexEntry:] {
 		e := entry{binary.LittleEndian.Uint64(at), binary.LittleEndian.Uint32(at[8:]), binary.LittleEndian.Uint32(at[12:])}
-		if uint64(e.offset)+uint64(e.length) > segmentBytes {
+		taken += uint64(e.length)
+		// Records that lie in one another, or are shorter than any, would have a small segment take much memory here.
+		if uint64(e.offset)+uint64(e.length) > segmentBytes || taken > segmentBytes || (e.offset|e.length)%align != 0 {
 			return nil, 0, fmt.Errorf("%w: %d bytes from %d on, of a segment of %d", errIndex, e.length, e.offset, segmentBytes)
 		}
 		entries = append(entries, e)

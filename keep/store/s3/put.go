@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -248,6 +249,9 @@ func (b *Bucket) afford(ctx context.Context, breaker *admission.Breaker, bytes u
 		select {
 		case <-time.After(budgetPause):
 		case <-ctx.Done():
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.stats.OverBudget++
 			return fmt.Errorf("%w: %w", err, ctx.Err())
 		}
 	}
@@ -304,6 +308,7 @@ func (b *Bucket) add(s *segment) {
 			b.index[e.hash] = place{s, e.offset, e.length}
 		}
 	}
+	s.entries = slices.DeleteFunc(s.entries, func(e entry) bool { return e.length == 0 })
 }
 
 // remove forgets a segment. mu is held.

@@ -70,12 +70,12 @@ func (b *Bucket) refresh(ctx context.Context) {
 			}
 		}
 		b.mu.Unlock()
+		b.makeRoom(ctx, 0) // also before the rest is loaded: what the bucket has may be more than this process can hold
 		if ctx.Err() != nil {
 			return
 		}
 	}
 	b.sweep(ctx, indexed)
-	b.makeRoom(ctx, 0)
 }
 
 // loadTogether is how many indexes are asked for at a time.
@@ -141,11 +141,14 @@ func (b *Bucket) list(ctx context.Context, kind string) (map[string]bool, error)
 
 var errCrowded = errors.New("s3: more segments than there may be under one prefix")
 
-// load gets an index; nil, if that failed or it is none.
+// load gets an index; nil, if that failed, took as long as no Get may, or it is none: one that
+// does not come keeps none of those after it waiting.
 func (b *Bucket) load(ctx context.Context, id string) *segment {
 	if b.afford(ctx, &b.gets, 0) != nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, b.options.Timeout)
+	defer cancel()
 	body, _, _, err := b.client.GetObject(ctx, b.options.Bucket, b.indexName(id), minio.GetObjectOptions{})
 	var whole []byte
 	if err == nil {

@@ -181,7 +181,8 @@ func keys(o Options) *credentials.Credentials {
 	})
 }
 
-// counting counts every request, tries after failures too.
+// counting counts every request, tries after failures too, and bounds answers whose length
+// nothing has asked for: a list would be read to its end, which is up to the server.
 type counting struct {
 	bucket *Bucket
 	inner  http.RoundTripper
@@ -191,7 +192,11 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	c.bucket.mu.Lock()
 	c.bucket.stats.Requests++
 	c.bucket.mu.Unlock()
-	return c.inner.RoundTrip(r)
+	answer, err := c.inner.RoundTrip(r)
+	if err == nil && r.Header.Get("Range") == "" {
+		answer.Body = http.MaxBytesReader(nil, answer.Body, maxIndexing+1)
+	}
+	return answer, err
 }
 
 func (b *Bucket) now() kv.Instant { return kv.Instant(time.Since(b.start)/time.Microsecond) + 1 }
@@ -203,12 +208,13 @@ func (b *Bucket) allow(breaker *admission.Breaker, bytes uint64) error {
 	switch {
 	case b.closing && breaker == &b.gets:
 		return tier.ErrClosed
-	case !b.requests.Spend(now, 1) || !b.traffic.Spend(now, bytes):
-		b.stats.OverBudget++
+	case !b.requests.Has(now, 1) || !b.traffic.Has(now, bytes):
 		return fmt.Errorf("%w: the budget of requests and bytes is spent", tier.ErrBusy)
 	case !breaker.Allows(now):
 		return tier.ErrDown
 	}
+	b.requests.Spend(now, 1)
+	b.traffic.Spend(now, bytes)
 	return nil
 }
 
