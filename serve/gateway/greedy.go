@@ -17,9 +17,10 @@ func (r *relay) translated() []byte {
 	x := r.x
 	got.Report, got.KVTransfer, got.PromptTokenIDs = nil, nil, nil
 	if got.Usage != nil {
-		u := *got.Usage
-		before := u.PromptTokens - len(x.life.Answer.Prompt) // tokens of the answer that were sent as prompt
-		got.Usage = &openai.Usage{PromptTokens: len(x.life.Answer.Prompt), CompletionTokens: u.CompletionTokens + before, TotalTokens: u.TotalTokens}
+		var u openai.Usage
+		u.Take(r.chunk.Usage)
+		before := max(0, u.PromptTokens-len(x.life.Answer.Prompt)) // tokens of the answer that were sent as prompt
+		got.Usage = &openai.Usage{PromptTokens: len(x.life.Answer.Prompt), CompletionTokens: min(u.CompletionTokens+before, openai.MaxUsage), TotalTokens: u.TotalTokens}
 		got.Usage.OutputDetails = x.life.Answer.OutputDetails(got.Usage.CompletionTokens)
 		x.life.Answer.Usage = *got.Usage
 	}

@@ -53,6 +53,23 @@ func TestEngineTellsNonsenseOfItsAnswer(t *testing.T) {
 	}
 }
 
+// So are those of an engine that goes on with an answer, which the gateway translates.
+func TestEngineThatGoesOnTellsNonsense(t *testing.T) {
+	for _, nonsense := range []string{`,"completion_tokens":-50`, `,"prompt_tokens":-50`, `,"completion_tokens":9007199254740993`} {
+		c := newCell(t, 0, 2, nil).vllm()
+		c.prefer("d0")
+		c.decode[0].set(habits{dieAfter: 5})
+		c.decode[1].set(habits{cached: nonsense})
+		r := c.post(openai.PathCompletions, `{"model":"m","prompt":"short","max_tokens":12,"temperature":0,"stream":true,"stream_options":{"include_usage":true}}`)
+		if record := c.record(r); record.OutputTokens < 0 || record.OutputTokens > openai.MaxUsage || strings.Contains(string(r.body), "tokens\":-") {
+			t.Errorf("%s: recorded %d, told %s", nonsense, record.OutputTokens, r.events[len(r.events)-2])
+		}
+		if counted := c.Metrics().OutputTokens; counted > openai.MaxUsage {
+			t.Errorf("%s: %d tokens are counted", nonsense, counted)
+		}
+	}
+}
+
 // How much an engine says that it found is bounded, and told where it found something.
 func TestEngineTellsWhatItFound(t *testing.T) {
 	for said, want := range map[string]ledger.Leg{
