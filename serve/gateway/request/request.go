@@ -117,6 +117,7 @@ func Parse(endpoint string, data []byte) (*Request, *openai.Error) {
 	var temperature *float64
 	var seed *int64
 	var maxCompletion *int
+	var echo, beams bool
 	for _, member := range []struct {
 		name string
 		into any
@@ -131,6 +132,8 @@ func Parse(endpoint string, data []byte) (*Request, *openai.Error) {
 		{"max_tokens", &r.MaxTokens},
 		{"max_completion_tokens", &maxCompletion},
 		{"resume_token_ids", &r.Resumed},
+		{"echo", &echo},
+		{"use_beam_search", &beams},
 	} {
 		if fault := body.Read(member.name, member.into); fault != nil {
 			return nil, fault
@@ -155,8 +158,7 @@ func Parse(endpoint string, data []byte) (*Request, *openai.Error) {
 	}
 	r.WantsUsage = wantsUsage(body)
 	several := func(count *int) bool { return count != nil && *count > 1 }
-	r.Whole = several(n) || several(bestOf) || openai.IsTrue(body.Get("echo")) || body.Has("prompt_logprobs") ||
-		openai.IsTrue(body.Get("use_beam_search")) || body.Has("prompt_embeds")
+	r.Whole = several(n) || several(bestOf) || echo || body.Has("prompt_logprobs") || beams || body.Has("prompt_embeds")
 	r.Greedy = temperature != nil && *temperature == 0
 	r.Unseeded = !r.Greedy && seed == nil
 	r.Plain = isPlain(body)

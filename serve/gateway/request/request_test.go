@@ -2,6 +2,7 @@ package request
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -43,6 +44,15 @@ func TestWhatIsSeenOfARequest(t *testing.T) {
 	}
 	if c := parsedRequest(t, openai.PathChat, `{"messages":[],"max_tokens":7,"max_completion_tokens":9}`); *c.MaxTokens != 9 {
 		t.Errorf("max tokens %d", *c.MaxTokens)
+	}
+}
+
+// Engines take 1 and "yes" for true, so that the gateway, which would not, lets no such thing pass.
+func TestSwitchesAreTrueOrFalse(t *testing.T) {
+	for _, body := range []string{`{"prompt":"x","echo":1}`, `{"prompt":"x","echo":"yes"}`, `{"prompt":"x","use_beam_search":1}`, `{"prompt":"x","stream":1}`} {
+		if _, fault := Parse(openai.PathCompletions, []byte(body)); fault == nil || fault.Status != http.StatusBadRequest {
+			t.Errorf("%s: %v", body, fault)
+		}
 	}
 }
 
