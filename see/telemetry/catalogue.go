@@ -351,7 +351,7 @@ var catalogue = slices.Concat([]Metric{
 	{
 		Name: "meridian_gateway_passed_total", Type: Counter, Unit: "requests",
 		Labels: []Label{{Name: "result", Values: []string{"answered", "failed"}}},
-		Help:   "Requests for endpoints that only engines know (gateway.proxy_paths). answered: an engine answered, whatever its status; failed: the gateway refused it, or no engine could be asked.",
+		Help:   "Requests for endpoints that only engines know (gateway.proxy_paths). answered: an engine answered, whatever its status; failed: the gateway refused it, no engine could be asked, or the engine's answer broke off.",
 		Action: "failed rising: clients ask for what is not passed on, or engines are lost; meridian_gateway_engines tells.",
 		Room:   "serve/gateway",
 	},

@@ -46,13 +46,14 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(upstream.ClientID(r), id))
 	p := &passed{g: g, r: r, out: edge.NewWriter(w, r, g.options.ClientTimeout), body: g.admission.Body()}
 	defer p.body.Release()
+	answered := false // nor is it by an answer that breaks off, which is a panic
+	defer func() { g.count.passed[boolInt(!answered)].Add(1) }()
 	fault := p.admit()
 	if fault == nil {
 		defer g.admission.Leave()
 		fault = p.run(id)
 	}
-	g.count.passed[boolInt(fault != nil)].Add(1)
-	if fault != nil {
+	if answered = fault == nil; !answered {
 		p.out.Renew()
 		fault.Write(w)
 	}
@@ -112,7 +113,7 @@ func refuseMemory(body *openai.Body) *openai.Error {
 	if body.Has("previous_response_id") {
 		return openai.Invalid("previous_response_id", "engines behind the gateway remember no responses; send the whole conversation as input")
 	}
-	if openai.IsTrue(body.Get("background")) {
+	if body.Has("background") && string(body.Get("background")) != "false" { // engines take 1 and "yes" for true
 		return openai.Invalid("background", "engines behind the gateway remember no responses; ask without background, or for a stream")
 	}
 	return nil

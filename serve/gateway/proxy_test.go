@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -29,6 +30,7 @@ func TestPassedOn(t *testing.T) {
 		"below what is passed on":  {"/v1/responses/resp_1/cancel", "{}", http.StatusNotFound},
 		"what is kept":             {"/v1/responses", `{"model":"m","previous_response_id":"resp_1"}`, http.StatusBadRequest},
 		"what goes on by itself":   {"/v1/responses", `{"model":"m","background":true}`, http.StatusBadRequest},
+		"so in other words":        {"/v1/responses", `{"model":"m","background":"yes"}`, http.StatusBadRequest},
 		"another model":            {"/tokenize", `{"model":"n"}`, http.StatusNotFound},
 		"no JSON":                  {"/tokenize", `x`, http.StatusBadRequest},
 		"too much":                 {"/tokenize", `{"prompt":"` + strings.Repeat("x", 4096) + `"}`, http.StatusRequestEntityTooLarge},
@@ -55,6 +57,28 @@ func TestPassedOnElsewhere(t *testing.T) {
 		if r := cell.post("/tokenize", `{"model":"m"}`); r.status != http.StatusCreated {
 			t.Errorf("got %d %s", r.status, r.body)
 		}
+	}
+}
+
+// What broke off is counted as failed, like what never began.
+func TestPassedAnswerBreaksOff(t *testing.T) {
+	cell := hostileCell(t, hostileModel, "e", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("half"))
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	response, err := http.Post("http://"+cell.Addr()+"/tokenize", "application/json", strings.NewReader(`{"model":"m"}`))
+	if err == nil {
+		_, err = io.ReadAll(response.Body)
+		response.Body.Close()
+	}
+	if err == nil {
+		t.Error("half an answer was taken for a whole one")
+	}
+	cell.until("it is counted", func() bool { return cell.Metrics().Passed["failed"] == 1 })
+	if answered := cell.Metrics().Passed["answered"]; answered != 0 {
+		t.Errorf("%d are counted as answered", answered)
 	}
 }
 
