@@ -44,6 +44,7 @@ func ParseRole(text string) (Role, error) {
 // Engine is one that could serve the request, as it stands now.
 type Engine struct {
 	ID   string
+	Name string // for people
 	Role Role
 	// Phases are what it is meant to generate.
 	Phases Phases

@@ -130,10 +130,7 @@ func (x *exchange) endDecode(d *decoded) lifecycle.Step {
 // afterFailure is what to do after a decode leg that failed.
 func (x *exchange) afterFailure(d *decoded) lifecycle.Step {
 	x.g.roster.Hurry()
-	next := x.life.Route.DecodeFailed(*d.trouble)
-	if d.Ticket {
-		x.countFallBack(next)
-	}
+	next := x.life.DecodeFailed(*d.trouble, d.Ticket)
 	if !x.life.Route.Ticket {
 		x.dropPromised(otherLegFailed)
 	}

@@ -57,7 +57,7 @@ func FuzzEngineRecords(f *testing.F) {
 				l.Promise(kv.ID{1}, home)
 			}
 		}
-		r.Candidates(roster.Wanted{Request: a, Avoid: func(string) bool { return false }}, time.Now())
+		r.Candidates(request.Wanted{Request: a}, time.Now())
 		events <- directory.Event{Kind: directory.Delete, Record: stored}
 		close(events)
 		<-over

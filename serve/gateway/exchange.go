@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"meridian/decide/placement"
 	"meridian/internal/budget"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
@@ -45,20 +44,17 @@ func (x *exchange) run() {
 	x.said = x.g.warmer.Gather(x.life.Request)
 	next := x.life.Route.Start()
 	for {
+		x.tell()
 		// Who has the whole answer may go: that is no abandoning.
 		if why := x.abandoned(); why != "" && next.Do != lifecycle.DoEnd {
 			x.end(ledger.Cancelled, why)
 			return
 		}
 		switch next.Do {
-		case lifecycle.DoPlace, lifecycle.DoPlaceDecode:
-			next = x.place(next.Do == lifecycle.DoPlaceDecode)
+		case lifecycle.DoPlace, lifecycle.DoPlaceDecode, lifecycle.DoPlacePrefix, lifecycle.DoMove:
+			next = x.place(next)
 		case lifecycle.DoOffer:
 			next = x.offer(next.Engine)
-		case lifecycle.DoMove:
-			next = x.placeMove()
-		case lifecycle.DoPlacePrefix:
-			next = x.placePrefill(next.Engine)
 		case lifecycle.DoPrefill:
 			next = x.prefill(next.Engine)
 		case lifecycle.DoDecode:
@@ -89,77 +85,45 @@ func (x *exchange) abandoned() string {
 	return ""
 }
 
-// place chooses engines. Where none is there it waits, once and not for longer than
-// an engine that was lost may need to come back: after that there is none to wait for.
-func (x *exchange) place(decodeOnly bool) lifecycle.Step {
-	w := roster.Wanted{Request: x.life.Request, Avoid: x.life.Route.Avoids, Spare: x.life.MaySpare()}
-	request := x.life.Request.Placement()
-	request.Phase = x.life.Phase()
-	request.Overflows = x.life.Route.Begun || x.life.Route.IsRefused()
-	if decodeOnly {
-		request.Whole = true
-	}
-	if x.life.Route.Begun {
-		kind := x.life.Answer.Kind
-		w.Kind = &kind
-	}
-	deadline := time.NewTimer(min(time.Until(x.g.roster.LastLoss().Add(x.g.options.EngineWait)), x.g.options.EngineWait))
-	defer deadline.Stop()
+// place shows its life the engines that there are until it has chosen.
+func (x *exchange) place(s lifecycle.Step) lifecycle.Step {
+	lost := x.g.roster.LastLoss()
 	for {
-		news := x.g.roster.News()
-		candidates := x.g.roster.Candidates(w, time.Now())
-		choice, err := placement.Choose(candidates, request, x.g.options.Place)
-		if err == nil && x.life.Route.Begun && tookNoMore(candidates, choice.Decode) {
-			if x.awaitRoom(news) {
-				continue
-			}
-			if x.life.Route.IsRefused() {
-				return x.life.Route.Placed(choice, placement.ErrNoEngine)
-			}
+		news, now := x.g.roster.News(), time.Now()
+		next, wait := x.life.Place(s, lifecycle.Scene{Now: now, Engines: x.g.roster.Candidates(x.life.Wants(), now), Lost: lost})
+		if x.tell(); wait == nil || !x.await(wait, news) {
+			return next
 		}
-		if err == nil {
-			x.g.count.placements[x.life.Choose(candidates, choice, x.g.roster.Name)].Add(1)
-			x.placed(choice, decodeOnly)
-			return x.life.Route.Placed(choice, nil)
-		}
-		if x.life.Waited {
-			return x.life.Route.Placed(choice, err)
-		}
-		select {
-		case <-news:
-		case <-deadline.C:
-			x.life.Waited = true
-		case <-x.ctx.Done():
-			return x.life.Route.Placed(choice, err)
-		}
+		s = next
 	}
 }
 
-// placed takes in engines that were chosen.
-func (x *exchange) placed(c placement.Choice, decodeOnly bool) {
-	x.life.Belief.Placed(c)
-	if !decodeOnly || !x.life.Route.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
-		x.life.Record.Placement = x.g.roster.Named(c).String()
+// await is false where the request is over.
+func (x *exchange) await(w *lifecycle.Wait, news <-chan struct{}) bool {
+	if w.Room {
+		defer x.g.moves.Stand()()
 	}
+	patience := time.NewTimer(w.Most)
+	defer patience.Stop()
+	select {
+	case <-news:
+	case <-patience.C:
+	case <-x.ctx.Done():
+		return false
+	}
+	return true
 }
 
-func (x *exchange) placePrefill(decode string) lifecycle.Step {
-	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.life.Request, Avoid: x.life.Route.Avoids}, time.Now())
-	c, ok := placement.ChoosePrefill(candidates, decode, x.life.Request.Placement(), x.g.options.Place)
-	if !ok {
-		return x.countFallBack(x.life.Route.PrefillGone())
+// tell does what its life has it do beside its next step.
+func (x *exchange) tell() {
+	for _, effect := range x.life.Effects() {
+		switch e := effect.(type) {
+		case lifecycle.Placed:
+			x.g.count.placements[e.By].Add(1)
+		case lifecycle.FellBack:
+			x.g.count.fellBack.Add(1)
+		}
 	}
-	x.placed(c, false)
-	return x.life.Route.Placed(c, nil)
-}
-
-// countFallBack counts a prompt that was to be handed over, where the next step
-// has the decode engine compute it.
-func (x *exchange) countFallBack(next lifecycle.Step) lifecycle.Step {
-	if next.Do == lifecycle.DoDecode && !next.Ticket {
-		x.g.count.fellBack.Add(1)
-	}
-	return next
 }
 
 // learn remembers which tokens the prompt came to.
@@ -204,46 +168,6 @@ func (x *exchange) end(outcome, problem string) {
 		x.g.roster.NoteKept(x.life.Request.Prefix, time.Now())
 	}
 	x.life.End(outcome, problem, time.Now())
-}
-
-// Engines that take no more. Before an answer begins, a request goes to another decode engine;
-// where all are full, a prefill engine generates until one has room, as the request can leave
-// it then. An answer that has begun goes back to where it was, or waits.
-//
-//	            429                  all full                room
-//	decode ─────────► another decode ────────► prefill engine ─────► moves to decode
-
-// roomPoll is how often those that wait look whether an engine has room.
-const roomPoll = 50 * time.Millisecond
-
-// tookNoMore tells of an engine among candidates whether it took no more lately.
-func tookNoMore(candidates []placement.Engine, key string) bool {
-	return slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == key && e.Full })
-}
-
-// mayReturn tells whether a request may go on at the engine that it has just left.
-func (x *exchange) mayReturn() bool {
-	e := x.g.roster.Get(x.life.Passage.From)
-	return e != nil && e.Up.Load() && !x.life.Route.Avoids(e.Key) && !x.g.roster.IsFull(e)
-}
-
-// awaitRoom waits a moment for an engine to have room or to come. It is false when the stream
-// has waited as long as a request may.
-func (x *exchange) awaitRoom(news <-chan struct{}) bool {
-	left := x.life.AwaitRoom(time.Now(), x.g.options.QueueTimeout)
-	if left == 0 {
-		return false
-	}
-	defer x.g.moves.Stand()()
-	patience := time.NewTimer(min(roomPoll, left))
-	defer patience.Stop()
-	select {
-	case <-news:
-	case <-patience.C:
-	case <-x.ctx.Done():
-		return false
-	}
-	return true
 }
 
 // looked takes in what an engine that had a prompt to compute found of it.

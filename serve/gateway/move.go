@@ -121,28 +121,6 @@ func (x *exchange) goElsewhere(e *roster.Engine) lifecycle.Step {
 	return x.life.Route.Moved(e.Key, left.params != nil)
 }
 
-// placeMove chooses who goes on with a request that has left: the engine that it left for, or
-// another, and the one that it left where the others are full or gone.
-func (x *exchange) placeMove() lifecycle.Step {
-	if p := x.life.Passage; !p.Offered && !p.Queued && !p.Why.Leaves() && x.life.Answer.Kind != openai.KindMeridian && x.mayReturn() {
-		return x.life.Route.Placed(placement.Choice{Decode: p.From}, nil) // its cache is there, and nowhere else
-	}
-	kind := x.life.Answer.Kind
-	candidates := x.g.roster.Candidates(roster.Wanted{Request: x.life.Request, Kind: &kind, Avoid: func(key string) bool { return x.life.Route.Avoids(key) || key == x.life.Passage.From }}, time.Now())
-	if slices.ContainsFunc(candidates, func(e placement.Engine) bool { return e.ID == x.life.Passage.To && !e.Doubtful && !e.Full }) {
-		return x.life.Route.Placed(placement.Choice{Decode: x.life.Passage.To}, nil)
-	}
-	// Who left by choice is no worse off where it was than with any other.
-	if to, why, ok := placement.Move(candidates, x.life.Passage.From, placement.Request{Turn: x.life.Request.Turn, Phase: x.life.Phase()}, x.g.options.Place, true, 0); ok && (x.life.Passage.Why.Leaves() || !x.mayReturn()) {
-		x.life.Passage.Record.Placement = why.String()
-		return x.life.Route.Placed(placement.Choice{Decode: to}, nil)
-	}
-	if x.mayReturn() {
-		return x.life.Route.Placed(placement.Choice{Decode: x.life.Passage.From}, nil)
-	}
-	return x.place(true)
-}
-
 // movesTo: the next leg is at that engine.
 func (x *exchange) movesTo(about *roster.About) { x.life.Passage.Record.To = about.ID }
 

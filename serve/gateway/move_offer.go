@@ -15,7 +15,7 @@ import (
 // which ends the leg, and asks the same engine to compute prompt and answer so far as a prompt:
 // nearly all of that is in the engine's own cache. What it offers then, another goes on with.
 //
-//	            asked           a token          offer              placeMove
+//	            asked           a token          offer              Place
 //	decode leg ───────► it goes on ───► hung up ───────► prefill leg ──────────► decode leg with the ticket
 //	                        └─another end─► it stayed        └─ nothing comes ──► decode leg without
 

@@ -15,6 +15,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/member/directory"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/thought"
@@ -179,6 +180,11 @@ func (o *Options) complete() error {
 	}
 	o.warnOfFiles(openFiles())
 	return o.checkListen()
+}
+
+// rules are what lives go by.
+func (o *Options) rules() lifecycle.Rules {
+	return lifecycle.Rules{Place: o.Place, NoResume: o.NoResume, EngineWait: o.EngineWait, RoomWait: o.QueueTimeout}
 }
 
 // warnOfFiles says so where connections and legs may need more descriptors than

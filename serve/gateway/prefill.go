@@ -81,7 +81,7 @@ func (p *prefillRun) over() bool {
 func (x *exchange) prefill(key string) lifecycle.Step {
 	e := x.g.roster.Get(key)
 	if e == nil {
-		return x.countFallBack(x.life.Route.PrefillFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: key, Fault: openai.Unavailable("the engine is gone")}))
+		return x.life.PrefillFailed(lifecycle.Trouble{Kind: lifecycle.Lost, Engine: key, Fault: openai.Unavailable("the engine is gone")})
 	}
 	home := e.Home.Load()
 	promised := home != nil && x.mayPromise(e) // before this prompt is among those that wait there
@@ -134,10 +134,9 @@ func (x *exchange) beginPrefill(e *roster.Engine, t kv.ID, promised bool) *prefi
 func (x *exchange) endPrefill(run *prefillRun) lifecycle.Step {
 	x.settle(run)
 	if run.trouble != nil {
-		return x.countFallBack(x.life.Route.PrefillFailed(*run.trouble))
+		return x.life.PrefillFailed(*run.trouble)
 	}
-	x.life.Ticket.Hold(run.transfer, run.params)
-	return x.countFallBack(x.life.Route.Prefilled(run.params != nil))
+	return x.life.Prefilled(run.transfer, run.params)
 }
 
 // keepPanic keeps a panic for the request that the leg is of: it must end that one, and

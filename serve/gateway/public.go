@@ -144,7 +144,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), trace: trace, body: g.admission.Body(),
-		life: lifecycle.Life{Record: record, Clock: lifecycle.Stopwatch{Began: began}, Ticket: lifecycle.Ticket{Request: id}, NoResume: g.options.NoResume},
+		life: lifecycle.Life{Record: record, Clock: lifecycle.Stopwatch{Began: began}, Ticket: lifecycle.Ticket{Request: id}, Rules: g.options.rules()},
 	}
 	defer g.complete(x)
 	defer x.body.Release()

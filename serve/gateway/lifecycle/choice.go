@@ -23,9 +23,8 @@ const (
 const shownHeld = 8
 
 // Choose takes in a choice: what engines hold of the prompt, and what those that were chosen are
-// believed to be able to fetch. It returns how the chosen one's was known. name is what people
-// call an engine.
-func (l *Life) Choose(candidates []placement.Engine, c placement.Choice, name func(key string) string) Known {
+// believed to be able to fetch. It returns how the chosen one's was known.
+func (l *Life) Choose(candidates []placement.Engine, c placement.Choice) Known {
 	held, known := []ledger.Held(nil), KnownNothing
 	for _, e := range candidates {
 		chosen := e.ID == c.Decode || e.ID == c.Prefill
@@ -36,7 +35,7 @@ func (l *Life) Choose(candidates []placement.Engine, c placement.Choice, name fu
 			continue
 		}
 		if len(held) < shownHeld {
-			held = append(held, ledger.Held{Engine: name(e.ID), Tokens: e.Held, Told: e.Told})
+			held = append(held, ledger.Held{Engine: e.Name, Tokens: e.Held, Told: e.Told})
 		}
 		switch {
 		case !chosen:

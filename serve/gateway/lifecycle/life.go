@@ -22,11 +22,11 @@ type Life struct {
 	Passage *Passage // of the move that is on its way, or the last
 	// Asked is when the last decode leg began.
 	Asked time.Time
-	// Waited: for an engine to come.
-	Waited bool
-	// NoResume: going on with another engine is turned off.
-	NoResume bool
+	Rules Rules
 
+	effects     []Effect
+	engineUntil time.Time // until when it waits for an engine to come; zero while one is there
+	waited      bool      // for an engine to come, in vain
 	roomUntil   time.Time // until when a stream that has begun waits for an engine that has room; zero while one has it
 	chosen      int       // moves by choice
 	thoughtOver bool      // its thought has ended
@@ -54,7 +54,7 @@ func (l *Life) Phase() placement.Phases {
 // Mode is how a stream of this request could go on elsewhere when an engine is lost, or why it
 // cannot.
 func (l *Life) Mode(kind openai.EngineKind, maxContext int) (ResumeMode, string) {
-	if l.NoResume {
+	if l.Rules.NoResume {
 		return ResumeNever, "going on with another engine is turned off"
 	}
 	return Resumable(l.Request, kind, maxContext)
@@ -108,15 +108,6 @@ func (l *Life) Leave(why MoveReason, from, name, to string) {
 	l.Passage = &Passage{Why: why, From: from, To: to, Last: l.Clock.Last, Record: ledger.Move{
 		From: name, Why: MoveReasons[why], Tokens: l.Answer.Tokens, AtMs: l.Clock.Since(l.Clock.Last),
 	}}
-}
-
-// AwaitRoom is for how long the stream waits for an engine that has room, when it may for as
-// long as most in all; nothing is left of a time that is over.
-func (l *Life) AwaitRoom(now time.Time, most time.Duration) (left time.Duration) {
-	if l.roomUntil.IsZero() {
-		l.roomUntil = now.Add(most)
-	}
-	return max(l.roomUntil.Sub(now), 0)
 }
 
 // HasRoom: an engine has begun with it.

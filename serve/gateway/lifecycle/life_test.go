@@ -134,9 +134,8 @@ func TestPassages(t *testing.T) {
 
 // What engines hold of a prompt is recorded, the most first, with how the chosen one's was known.
 func TestChoose(t *testing.T) {
-	engines := []placement.Engine{{ID: "a", Held: 16}, {ID: "b", Held: 64, Told: true}, {ID: "c", Stored: 32}, {ID: "d"}}
+	engines := []placement.Engine{{ID: "a", Name: "A", Held: 16}, {ID: "b", Name: "B", Held: 64, Told: true}, {ID: "c", Stored: 32}, {ID: "d"}}
 	held := []ledger.Held{{Engine: "B", Tokens: 64, Told: true}, {Engine: "A", Tokens: 16}}
-	name := func(key string) string { return string(key[0] - 'a' + 'A') }
 	for decode, want := range map[string]struct {
 		known  Known
 		stored *ledger.Stored
@@ -144,7 +143,7 @@ func TestChoose(t *testing.T) {
 		"a": {KnownGuess, nil}, "b": {KnownTold, nil}, "c": {KnownStored, &ledger.Stored{Tokens: 32, Prompt: 40}}, "d": {KnownNothing, nil},
 	} {
 		l := &Life{Request: &request.Request{Tokens: 40}, Record: &ledger.Record{Held: []ledger.Held{{Engine: "old"}}}}
-		if known := l.Choose(engines, placement.Choice{Decode: decode}, name); known != want.known {
+		if known := l.Choose(engines, placement.Choice{Decode: decode}); known != want.known {
 			t.Errorf("%s: known by %v, want %v", decode, known, want.known)
 		}
 		if diff := cmp.Diff(held, l.Record.Held) + cmp.Diff(want.stored, l.Record.Stored); diff != "" {

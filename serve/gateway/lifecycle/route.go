@@ -305,7 +305,15 @@ func (f *Route) Finished() Step { return Step{Do: DoEnd} }
 
 // Avoids tells whether an engine is not to be asked again.
 func (f *Route) Avoids(key string) bool {
-	return slices.Contains(f.Avoid, key) || !f.Begun && slices.Contains(f.full, key)
+	return slices.Contains(f.avoided(), key)
+}
+
+// avoided are the engines that are not to be asked again.
+func (f *Route) avoided() []string {
+	if f.Begun {
+		return f.Avoid
+	}
+	return slices.Concat(f.Avoid, f.full)
 }
 
 // RetryAfter is how soon engines that were lost may be back.

@@ -4,7 +4,7 @@
 // token, offering prompt and answer so far; another engine goes on from there with the ticket,
 // or computes where there is none. The client sees one stream.
 //
-//	                asked               the leg's end            placeMove
+//	                asked               the leg's end            Place
 //	decode leg ──────────► it goes on ────"moved"────► DoMove ──────────► decode leg with the ticket
 //	                            └──another end──► it stayed
 //
@@ -201,7 +201,7 @@ func (m *Moves) Ask(d *Leg, why lifecycle.MoveReason) (now order, asked bool) {
 		return now, false // to compute it all again is no gain
 	}
 	kind := d.Kind
-	candidates := m.options.Roster.Candidates(roster.Wanted{Request: d.Request, Avoid: func(key string) bool { return slices.Contains(d.Avoid, key) }, Kind: &kind}, time.Now())
+	candidates := m.options.Roster.Candidates(request.Wanted{Request: d.Request, Avoid: d.Avoid, Kind: &kind}, time.Now())
 	to, reason, better := m.better(d, why, candidates)
 	target := m.options.Roster.Get(to)
 	if !better || target == nil {

@@ -6,6 +6,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/serve/gateway/lifecycle"
+	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
@@ -81,7 +82,7 @@ func (m *Moves) balance(balances map[string]*placement.Balance) {
 // balanced are the engines among which requests as this one move.
 func (m *Moves) balanced(d *Leg, now time.Time) []placement.Engine {
 	kind := openai.KindMeridian
-	return m.options.Roster.Candidates(roster.Wanted{Request: d.Request, Avoid: func(string) bool { return false }, Kind: &kind}, now)
+	return m.options.Roster.Candidates(request.Wanted{Request: d.Request, Kind: &kind}, now)
 }
 
 // moveForBalance has one of the legs of a model leave, unless enough of them are on their way.

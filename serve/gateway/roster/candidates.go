@@ -1,6 +1,7 @@
 package roster
 
 import (
+	"slices"
 	"time"
 
 	"meridian/decide/placement"
@@ -8,19 +9,9 @@ import (
 	"meridian/serve/openai"
 )
 
-// Wanted says which engines a request can use.
-type Wanted struct {
-	Request *request.Request
-	Avoid   func(key string) bool
-	// Kind, where it is not nil, is the kind that it must be.
-	Kind *openai.EngineKind
-	// Spare: prefill engines may generate where decode engines are full.
-	Spare bool
-}
-
 // Candidates are the engines as placement sees them. An engine that the prober has
 // not reached yet is not among them; one that failed lately is, as doubtful.
-func (r *Roster) Candidates(w Wanted, now time.Time) []placement.Engine {
+func (r *Roster) Candidates(w request.Wanted, now time.Time) []placement.Engine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	since := now.Add(-prefixLife).UnixNano()
@@ -28,7 +19,7 @@ func (r *Roster) Candidates(w Wanted, now time.Time) []placement.Engine {
 	kept := r.kept.Held(w.Request.Prefix, now.UnixNano())
 	for key, e := range r.engines {
 		up, a, stray := e.Up.Load(), e.About.Load(), e.Stray.Load()
-		if !a.Asked || e.hopeless() || !a.Serves(w.Request.Model) || w.Avoid(key) || w.Kind != nil && a.Kind != *w.Kind {
+		if !a.Asked || e.hopeless() || !a.Serves(w.Request.Model) || slices.Contains(w.Avoid, key) || w.Kind != nil && a.Kind != *w.Kind {
 			continue
 		}
 		held, told, coming := 0, false, 0
@@ -47,7 +38,7 @@ func (r *Roster) Candidates(w Wanted, now time.Time) []placement.Engine {
 		arriving := e.Arriving.Load()
 		running := int(max(e.Running.Load()+arriving, 0))
 		candidates = append(candidates, placement.Engine{
-			ID: key, Role: role, Phases: e.Phases, Doubtful: !up, Full: e.isFull(now), Spare: w.Spare && role == placement.Prefill && a.Kind == openai.KindMeridian,
+			ID: key, Name: e.Name(), Role: role, Phases: e.Phases, Doubtful: !up, Full: e.isFull(now), Spare: w.Spare && role == placement.Prefill && a.Kind == openai.KindMeridian,
 			Held: held, Told: told, InFlight: coming, Stored: stored, StoredWeight: e.pace.StoredWeight(), Running: running, Room: int(e.room.Load()), Arriving: int(max(arriving, 0)), Waiting: int(e.Waiting.Load()),
 			All: int(max(e.all.Load()+arriving, 0)),
 		})

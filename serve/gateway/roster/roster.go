@@ -359,13 +359,3 @@ func (r *Roster) Name(key string) string {
 	}
 	return key
 }
-
-// Named puts people's names of engines into a choice.
-func (r *Roster) Named(c placement.Choice) placement.Choice {
-	for _, key := range []*string{&c.Prefill, &c.Decode} {
-		if e := r.Get(*key); e != nil {
-			*key = e.Name()
-		}
-	}
-	return c
-}
