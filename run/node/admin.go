@@ -37,6 +37,7 @@ func openAdmin(path string, n *Agent) (*admin, error) {
 	mux.HandleFunc("GET /handoffs", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.Transceiver.Records()) })
 	mux.HandleFunc("GET /phases", n.replyPhases)
 	mux.HandleFunc("GET /cache", n.replyCache)
+	mux.HandleFunc("GET /ready", func(w http.ResponseWriter, _ *http.Request) { reply(w, n.readiness()) })
 	mux.HandleFunc("GET /prefixes/{id}", func(w http.ResponseWriter, r *http.Request) { reply(w, n.History.PrefixesOf(r.PathValue("id"))) })
 	mux.HandleFunc("GET /transfers/{id}", explainWith(n.Explain))
 	mux.HandleFunc("GET /handoffs/{id}", explainWith(n.Transceiver.Explain))

@@ -113,7 +113,7 @@ type Agent struct {
 	admin     *admin
 	logger    *slog.Logger
 	announced *targets.Announcement
-	tiers     []tier.Tier // of the object cache
+	tiers     []*tier.Opening // of the object cache
 }
 
 // DefaultStateDir is where a user's sockets and data live.

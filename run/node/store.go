@@ -60,7 +60,9 @@ func (n *Agent) openStore(ctx context.Context, o AgentOptions) (err error) {
 			return err
 		}
 		n.openTiers(o.Store, o.Logger)
-		owner.Tiers = n.tiers
+		for _, t := range n.tiers {
+			owner.Tiers = append(owner.Tiers, t)
+		}
 		owner.Pin = n.pinOwn
 		if o.Door != nil { // else no engine uses it, as openPrefixes has it
 			owner.Prefixes = prefix.Reads

@@ -204,8 +204,15 @@ func TestABrokenDiskDoesNotKeepTheAgentFromStarting(t *testing.T) {
 	if !down() {
 		t.Error("a disk that is not open is not down")
 	}
+	until.True(t, "its readiness says why", func() bool {
+		r := n.readiness()
+		return r.Ready && len(r.Tiers) == 1 && !r.Tiers[0].Up && strings.Contains(r.Tiers[0].Problem, "not a directory")
+	})
 	if err := os.Remove(inTheWay); err != nil {
 		t.Fatal(err)
 	}
 	until.True(t, "the disk is used when it can be", func() bool { return !down() })
+	if r := n.readiness(); !r.Tiers[0].Up || r.Tiers[0].Problem != "" {
+		t.Errorf("when it is open: %+v", r)
+	}
 }

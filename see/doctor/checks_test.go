@@ -68,6 +68,20 @@ func TestCoreChecks(t *testing.T) {
 	})
 }
 
+func TestTierChecks(t *testing.T) {
+	keeps := func(unasked error, tiers ...Tier) machine {
+		return limited(laptop(), func(m *machine) { m.tiers, m.unasked = tiers, unasked })
+	}
+	disk, s3 := Tier{Agent: "a", Name: "disk"}, Tier{Agent: "a", Name: "s3"}
+	broken := Tier{Agent: "b", Name: "disk", Problem: "it cannot be opened: read-only file system"}
+	requireChecks(t, []checkCase{
+		{"none", keeps(nil), "tiers", StatusAbsent, "no agent that runs here", ""},
+		{"both work", keeps(nil, disk, s3), "tiers", StatusOK, "disk of a; s3 of a", ""},
+		{"one does not", keeps(nil, disk, broken), "tiers", StatusWarn, "disk of b: it cannot be opened: read-only file system; disk of a", "meridian store stat"},
+		{"an agent hangs", keeps(errors.New("c does not answer"), disk), "tiers", StatusWarn, "c does not answer; disk of a", "meridian logs"},
+	})
+}
+
 func TestMemoryChecks(t *testing.T) {
 	requireChecks(t, []checkCase{
 		{"memory", laptop(), "memory", StatusOK, "15.62 GiB total, 11.72 GiB available", ""},

@@ -1,7 +1,7 @@
 // Package doctor answers what a machine has and what each thing enables for Meridian.
 //
 // It only looks: it reads bounded amounts of /proc, /sys, /dev and the library directories, asks for a few process
-// limits, and executes nothing. A file that is missing, unreadable or nonsense becomes a finding, never a failure.
+// limits and running agents for their tiers, and executes nothing. A file that is missing, unreadable or nonsense becomes a finding, never a failure.
 //
 //	Host ──> Examine ──> Report ── WriteText: a screen for people
 //	                            └─ JSON: {"checks": [{"name", "status", "found", "enables", "advice"}]}
@@ -66,6 +66,7 @@ var examinations = []examination{
 	{"pidfd", "Today: the agent knows which engine is at its door, and that it is still the same one.", pidfd},
 	{"ptrace scope", "Today: borrowed memory, such as vLLM's, read and written in the engine's process with process_vm_readv and process_vm_writev.", ptraceScope},
 	{"PID namespace", "Today: borrowed memory; agent and engine must see each other's process ids.", pidNamespace},
+	{"tiers", "Today: what engines keep of their caches outlives memory, where an agent keeps it on disk or in S3, too.", tiers},
 	{"CUDA", "Today: KV cache moved from and to GPU memory, by bin/meridian-accel.", cuda},
 	{"RDMA", "Planned: transfers between hosts through UCX.", rdma},
 	{"UCX", "Planned: the UCX adapter.", ucx},

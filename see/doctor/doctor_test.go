@@ -75,7 +75,7 @@ func TestStatusesOfWholeMachines(t *testing.T) {
 		notOK   map[string]Status
 	}{
 		{"laptop", laptop(), map[string]Status{
-			"CUDA": StatusAbsent, "RDMA": StatusAbsent, "UCX": StatusAbsent, "NIXL": StatusAbsent,
+			"tiers": StatusAbsent, "CUDA": StatusAbsent, "RDMA": StatusAbsent, "UCX": StatusAbsent, "NIXL": StatusAbsent,
 			"Mooncake": StatusAbsent, "UCX memory hooks": StatusAbsent,
 		}},
 		{"GPU server", gpuServer(), map[string]Status{
@@ -84,7 +84,7 @@ func TestStatusesOfWholeMachines(t *testing.T) {
 		{"locked-down container", lockedContainer(), map[string]Status{
 			"cores": StatusWarn, "memory": StatusWarn, "huge pages": StatusAbsent, "/dev/shm": StatusWarn,
 			"open files": StatusWarn, "pidfd": StatusWarn, "ptrace scope": StatusWarn, "PID namespace": StatusWarn,
-			"CUDA": StatusAbsent, "RDMA": StatusAbsent, "UCX": StatusAbsent, "NIXL": StatusAbsent,
+			"tiers": StatusAbsent, "CUDA": StatusAbsent, "RDMA": StatusAbsent, "UCX": StatusAbsent, "NIXL": StatusAbsent,
 			"Mooncake": StatusAbsent, "UCX memory hooks": StatusAbsent,
 		}},
 	} {
@@ -262,7 +262,7 @@ func TestPipesDoNotBlock(t *testing.T) {
 }
 
 func TestThisHost(t *testing.T) {
-	r := Examine(t.Context(), ThisHost())
+	r := Examine(t.Context(), ThisHost(func(context.Context) ([]Tier, error) { return nil, nil }))
 	requireWellFormed(t, r)
 	if c := r.named(t, "cores"); c.Status == StatusAbsent {
 		t.Errorf("a process that runs has a core: %s", c.Found)

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"io/fs"
 	"math"
 	"os"
@@ -21,6 +22,8 @@ type Host struct {
 	OpenFiles func() (ResourceLimit, error)
 	// LockedMemoryBytes is RLIMIT_MEMLOCK.
 	LockedMemoryBytes func() (ResourceLimit, error)
+	// Tiers are those of agents that run, with an error for agents that could not be asked.
+	Tiers func(context.Context) ([]Tier, error)
 }
 
 // ResourceLimit is one limit of getrlimit(2).
@@ -31,14 +34,15 @@ type ResourceLimit struct {
 // Unlimited is the value of a ResourceLimit that is none.
 const Unlimited uint64 = math.MaxUint64
 
-// ThisHost is the machine and process that runs.
-func ThisHost() Host {
+// ThisHost is the machine and process that runs, and agents whose tiers are asked for.
+func ThisHost(tiers func(context.Context) ([]Tier, error)) Host {
 	return Host{
 		Files:             os.DirFS("/"),
 		LookupEnv:         os.LookupEnv,
 		UsableCPUs:        runtime.NumCPU,
 		OpenFiles:         func() (ResourceLimit, error) { return resourceLimit(unix.RLIMIT_NOFILE) },
 		LockedMemoryBytes: func() (ResourceLimit, error) { return resourceLimit(unix.RLIMIT_MEMLOCK) },
+		Tiers:             tiers,
 	}
 }
 

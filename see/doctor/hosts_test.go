@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"context"
 	"io/fs"
 	"maps"
 	"strings"
@@ -16,6 +17,8 @@ type machine struct {
 	usableCPUs        int
 	openFiles         ResourceLimit
 	lockedMemoryBytes ResourceLimit
+	tiers             []Tier
+	unasked           error // an agent that does not answer
 }
 
 func (m machine) mapFS() fstest.MapFS {
@@ -38,6 +41,7 @@ func (m machine) hostOn(files fs.FS) Host {
 		UsableCPUs:        func() int { return m.usableCPUs },
 		OpenFiles:         func() (ResourceLimit, error) { return m.openFiles, nil },
 		LockedMemoryBytes: func() (ResourceLimit, error) { return m.lockedMemoryBytes, nil },
+		Tiers:             func(context.Context) ([]Tier, error) { return m.tiers, m.unasked },
 	}
 }
 
@@ -122,6 +126,7 @@ func gpuServer() machine {
 	m.files[site+"/nixl/__init__.py"] = ""
 	m.files[site+"/nixl_cu12/__init__.py"] = ""
 	m.usableCPUs = 128
+	m.tiers = []Tier{{Agent: "a", Name: "disk"}, {Agent: "a", Name: "s3"}}
 	return m.withEnv(map[string]string{"VIRTUAL_ENV": "/srv/venv", "PATH": "/srv/venv/bin:/usr/bin"})
 }
 

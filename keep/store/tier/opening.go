@@ -28,6 +28,7 @@ type Opening struct {
 	mu     sync.Mutex // protects the rest
 	tier   Tier       // nil: it is not open
 	closed bool
+	failed error // of the last try
 	before Stats // what was asked of it before it was open
 }
 
@@ -58,6 +59,7 @@ func (o *Opening) keepTrying() {
 		}
 		o.mu.Lock()
 		o.before.Failed++
+		o.failed = err
 		o.mu.Unlock()
 		o.tell(err)
 		select {
@@ -86,6 +88,16 @@ func (o *Opening) opened(count *uint64) Tier {
 		*count++
 	}
 	return o.tier
+}
+
+// Opened reports whether it is open, and if not why the last try failed, if there was one.
+func (o *Opening) Opened() (is bool, why error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.tier != nil {
+		return true, nil
+	}
+	return false, o.failed
 }
 
 // Name implements Tier.

@@ -50,6 +50,9 @@ func TestOpeningComesWhenItCan(t *testing.T) {
 			t.Errorf("put: %v", err)
 		}
 		o.Drop(nil)
+		if is, why := o.Opened(); is || !errors.Is(why, broken) {
+			t.Errorf("before it is open: %t, %v", is, why)
+		}
 		if s := o.Stats(); !s.Down || s.Failed != 1 || s.Misses != 1 || s.PutsDropped != 1 {
 			t.Errorf("before it is open: %+v", s)
 		}
@@ -63,6 +66,9 @@ func TestOpeningComesWhenItCan(t *testing.T) {
 		synctest.Wait()
 		if v, err := o.Get(t.Context(), []byte("k"), nil); err != nil || string(v) != "value" || !o.Has([][]byte{nil})[0] {
 			t.Errorf("when it is open: %v", err)
+		}
+		if is, why := o.Opened(); !is || why != nil {
+			t.Errorf("when it is open: %t, %v", is, why)
 		}
 		if s := o.Stats(); s.Down || s.Objects != 7 || s.Misses != 1 || s.Failed != uint64(tries.Load()-1) {
 			t.Errorf("when it is open: %+v", s)
