@@ -50,7 +50,7 @@ type Options struct {
 	// so; default 64.
 	BlockTokens int
 	// MaxBytesInFlight bounds what engines of this agent have on its way to owners, and
-	// what its owner takes; default 256 MiB each. What is beyond is not kept.
+	// what its owner takes, at a time; default 256 MiB each. What is beyond waits.
 	MaxBytesInFlight uint64
 	// KeepTimeout bounds how long a Keep has an engine's blocks; default 10 s.
 	KeepTimeout time.Duration
@@ -122,11 +122,14 @@ type Cache struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 
+	out, in *inFlight // bytes of this agent's engines on their way to owners, and to its owner
+
 	mu       sync.Mutex // protects the rest
 	closed   bool
 	engines  map[string]*engine
 	stores   map[kv.Hash]*storeEngine
-	keeps    keys.Budget // of this agent's engines
+	keepings map[kv.ID]*keeping // of this agent's engines
+	keeps    keys.Budget
 	taking   keys.Budget // of its owner
 	granting keys.Budget
 	telling  keys.Budget // owners elsewhere what was used
@@ -156,9 +159,12 @@ type engine struct {
 	// token costs it. The cache's mu protects them.
 	breakEven keys.BreakEven
 	tokenTime time.Duration
-	// life ends when the engine leaves. Leave waits for those of its Keeps that are not
-	// offered yet: none may offer blocks of the engine that takes this one's place. Mu
-	// is held to add to them.
+	// last is the Keep that came last of each request, while it is under way. The cache's mu
+	// protects it.
+	last map[string]*keeping
+	// life ends when the engine leaves. Leave waits for those of its Keeps of which nothing is
+	// offered yet, and for what is about to be: none may offer blocks of the engine that takes
+	// this one's place. Mu is held to add to them.
 	life    context.Context
 	endLife context.CancelFunc
 	early   sync.WaitGroup
@@ -167,7 +173,7 @@ type engine struct {
 // maxLentPart is the part of an engine's blocks that are being kept at a time. One Keep alone
 // may have more, as much as the transceiver lets offers have: what it would keep is longer
 // than the part.
-const maxLentPart = 0.1
+const maxLentPart = 0.25
 
 // Open begins to listen for other agents.
 func Open(_ context.Context, o Options) (*Cache, error) {
@@ -178,8 +184,8 @@ func Open(_ context.Context, o Options) (*Cache, error) {
 	c := &Cache{
 		options: o, self: kv.Member{Name: o.Agent.Name(), Incarnation: o.Agent.Incarnation()}, names: keys.NamesKeyOf(o.TicketKey),
 		engines: make(map[string]*engine), stores: make(map[kv.Hash]*storeEngine), asks: make(map[kv.Member]int), fetches: make(map[kv.ID]fetch),
-		keeps:     keys.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
-		taking:    keys.Budget{MaxBytes: o.MaxBytesInFlight, MaxCount: maxKeeps},
+		keepings: make(map[kv.ID]*keeping), keeps: keys.Budget{MaxCount: maxKeeps}, taking: keys.Budget{MaxCount: maxKeeps},
+		out: newInFlight(o.MaxBytesInFlight), in: newInFlight(o.MaxBytesInFlight),
 		verifying: keys.Budget{MaxBytes: maxVerified, MaxCount: maxFinds},
 		granting:  keys.Budget{MaxCount: maxFinds}, finding: keys.Budget{MaxCount: maxFinds},
 		telling: keys.Budget{MaxCount: maxTold},
@@ -214,7 +220,7 @@ func (c *Cache) Join(id string, side reshard.Side) error {
 	}
 	e := &engine{
 		shape: keys.Shape{Geometry: side.Geometry, Packing: side.Packing, Tokens: unit.Tokens},
-		unit:  unit, digest: unit.Digest(), layers: len(side.Geometry.Layers), blocks: side.Blocks,
+		unit:  unit, digest: unit.Digest(), layers: len(side.Geometry.Layers), blocks: side.Blocks, last: make(map[string]*keeping),
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"meridian/keep/prefix/keys"
 	"meridian/kv"
+	"meridian/move/agent"
 	"meridian/move/reshard"
 	"meridian/move/transceiver"
 	"meridian/move/transceiver/handoff"
@@ -17,7 +19,8 @@ import (
 // Keep is an engine's: these tokens' blocks may be kept for later.
 type Keep struct {
 	Engine string
-	// Request is what the engine calls the request, for its Record.
+	// Request is what the engine calls the request, for its Record. Keeps of one request come
+	// after one another: each keeps what the one before it has not.
 	Request string
 	// Transfer is a new one for every Keep.
 	Transfer kv.ID
@@ -31,84 +34,188 @@ type Keep struct {
 	present int // how many tokens are kept already, once that is known
 }
 
+// keeping is a Keep under way.
+type keeping struct {
+	Keep
+	cache   *Cache
+	engine  *engine
+	chain   keys.Chain
+	machine *keys.KeepMachine
+	parts   []RecordPart
+	life    context.Context // ends when it is to
+	endLife context.CancelFunc
+	ended   chan struct{} // closed at the end, for the next Keep of its request
+}
+
 // Keep has what no owner keeps yet copied, and returns at once. With nil the blocks are the
-// engine's again at the one event Freed of the transfer, as a source, which the transceiver
-// tells, or Options.Events where nothing was offered. With an error they never were lent.
+// engine's again at the one event Freed of the transfer, as a source, of Options.Events. With
+// an error they never were lent.
 func (c *Cache) Keep(_ context.Context, k Keep) error {
-	e, err := c.beginEarly(k.Engine)
+	run, before, err := c.newKeeping(k)
 	if err != nil {
 		return err
 	}
-	k.began = c.options.Clock.Now()
-	if !c.begin(&c.keeps, 0, func() { c.keep(k, e) }) {
-		c.freed(k, "dropped", errDropped)
-		e.early.Done()
+	if !c.begin(&c.keeps, 0, func() { run.run(before) }) {
+		run.end(outcomeDropped, errDropped)
+		run.engine.early.Done()
 	}
 	return nil
 }
 
-// beginEarly is an engine that does not leave until its early Keep is done.
-func (c *Cache) beginEarly(id string) (*engine, error) {
+// CancelKeep ends a Keep: what of it is kept by then stays.
+func (c *Cache) CancelKeep(transfer kv.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	e, err := c.engineLocked(id)
-	if err == nil {
-		e.early.Add(1)
+	if k := c.keepings[transfer]; k != nil {
+		k.endLife()
 	}
-	return e, err
 }
 
-// errDropped is why something is not kept while there is much to do.
+// newKeeping is a Keep of an engine that does not leave until it is begun, and what it comes
+// after.
+func (c *Cache) newKeeping(k Keep) (_ *keeping, before <-chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, err := c.engineLocked(k.Engine)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.keepings[k.Transfer] != nil {
+		return nil, nil, fmt.Errorf("%w: Keep %s is under way", handoff.ErrContradiction, k.Transfer)
+	}
+	e.early.Add(1)
+	k.began = c.options.Clock.Now()
+	run := &keeping{Keep: k, cache: c, engine: e, ended: make(chan struct{})}
+	run.life, run.endLife = context.WithTimeout(e.life, c.options.KeepTimeout)
+	c.keepings[k.Transfer] = run
+	if last := e.last[k.Request]; last != nil && k.Request != "" {
+		before = last.ended
+	}
+	e.last[k.Request] = run
+	return run, before, nil
+}
+
+// outcomeDropped is of a Keep for which there is no room, errDropped why.
+const outcomeDropped = "dropped"
+
 var errDropped = fmt.Errorf("%w: as much as may be is on its way to be kept", handoff.ErrDeclined)
 
-// freed tells an engine that its blocks were not offered.
-func (c *Cache) freed(k Keep, outcome string, why error) {
-	c.count(func(m *Metrics) { m.Keeps[outcome]++ })
-	c.recordKeep(k, outcome, why)
-	c.options.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: k.Transfer, Problem: handoff.ProblemOf(why)})
+// problem is what an engine is told of an outcome: nothing where something of it is there now.
+func problem(outcome string, why error) handoff.Problem {
+	switch {
+	case slices.Contains([]string{"kept", "part", "present", "short"}, outcome):
+		return handoff.Problem{}
+	case why == nil:
+		why = fmt.Errorf("%w: %s", handoff.ErrDeclined, keepOutcomes[outcome])
+	case errors.Is(why, context.Canceled):
+		why = fmt.Errorf("%w: %w", handoff.ErrWithdrawn, why)
+	case errors.Is(why, context.DeadlineExceeded):
+		why = fmt.Errorf("%w: %w", handoff.ErrDeadline, why)
+	}
+	return handoff.ProblemOf(why)
 }
 
-// keep has a prefix kept, and returns when its blocks are the engine's again. Until it is
-// offered or freed it is early.
-func (c *Cache) keep(k Keep, e *engine) {
-	ctx, cancel := context.WithTimeout(e.life, c.options.KeepTimeout)
-	defer cancel()
-	offered := sync.OnceFunc(e.early.Done)
-	defer offered()
-	tokens := k.Content.Tokens[:min(len(k.Content.Tokens), keys.MaxUnits*e.unit.Tokens)]
-	chain := keys.ChainOf(c.names, k.Content.Scope, e.digest, tokens, e.unit.Tokens)
-	if len(chain.Keys) == 0 {
-		c.freed(k, "short", nil)
-		return
+// end tells an engine that its blocks are its own again.
+func (k *keeping) end(outcome string, why error) {
+	c := k.cache
+	c.mu.Lock()
+	c.metrics.Keeps[outcome]++
+	delete(c.keepings, k.Transfer)
+	if k.engine.last[k.Request] == k {
+		delete(k.engine.last, k.Request)
 	}
-	giveBack, ok := c.lend(e, k.Holding) // before any answer is waited for
+	now := c.engines[k.Engine]
+	c.mu.Unlock()
+	k.endLife()
+	close(k.ended)
+	c.recordKeep(k, outcome, why)
+	if now == nil || now == k.engine { // one that has taken its place never lent them
+		c.options.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: k.Transfer, Problem: problem(outcome, why)})
+	}
+}
+
+// run keeps a prefix, and returns when its blocks are the engine's again. Until its first
+// piece is offered it is early.
+func (k *keeping) run(before <-chan struct{}) {
+	giveBack, ok := k.cache.lend(k.engine, k.Holding) // before anything is waited for
 	if !ok {
-		c.freed(k, "dropped", errDropped)
+		k.end(outcomeDropped, errDropped)
+		k.engine.early.Done()
 		return
 	}
-	defer giveBack()
-	have, err := c.where(ctx, runOf(chain))
+	offered := sync.OnceFunc(k.engine.early.Done)
+	outcome, err := k.keep(before, offered)
+	giveBack()
+	k.end(outcome, err)
+	offered()
+}
+
+// keep says what came of it.
+func (k *keeping) keep(before <-chan struct{}, offered func()) (outcome string, err error) {
+	c, unit := k.cache, k.engine.unit
+	tokens := k.Content.Tokens[:min(len(k.Content.Tokens), keys.MaxUnits*unit.Tokens)]
+	k.chain = keys.ChainOf(c.names, k.Content.Scope, k.engine.digest, tokens, unit.Tokens)
+	switch {
+	case len(k.chain.Keys) == 0:
+		return "short", nil
+	case objectBytes(unit) > c.options.MaxBytesInFlight:
+		return outcomeDropped, fmt.Errorf("%w: a piece of %d tokens has %d bytes, and %d may be on their way to be kept", handoff.ErrDeclined, unit.Tokens, objectBytes(unit), c.options.MaxBytesInFlight)
+	}
+	if before != nil {
+		select {
+		case <-before:
+		case <-k.life.Done():
+			return "unknown", k.life.Err()
+		}
+	}
+	have, err := c.where(k.life, runOf(k.chain))
 	if err != nil { // what others have is not known: nothing is written twice
-		c.freed(k, "unknown", err)
-		return
+		return "unknown", err
 	}
-	c.tellUsed(chain, have)
+	c.tellUsed(k.chain, have)
 	own, owners := c.owners()
-	machine := keys.NewKeepMachine(have, own, keys.Belongs(chain, owners))
-	k.present = machine.First * e.unit.Tokens
-	if outcome, over := machine.Over(); over {
-		_ = c.options.Store.Touch(runOf(chain))
-		c.count(func(m *Metrics) { m.UnitsPresent += uint64(machine.First) })
-		c.freed(k, outcomes[outcome], nil)
-		return
+	k.machine = keys.NewKeepMachine(have, own, keys.Belongs(k.chain, owners), int(max(1, c.pieceBytes()/objectBytes(unit))))
+	k.present = k.machine.First * unit.Tokens
+	c.count(func(m *Metrics) { m.UnitsPresent += uint64(k.machine.First) })
+	if verdict, over := k.machine.Over(); over {
+		_ = c.options.Store.Touch(runOf(k.chain))
+		return outcomes[verdict], nil
 	}
-	bytes := uint64(machine.End-machine.First) * objectBytes(e.unit)
-	if !c.grow(bytes) {
-		c.freed(k, "dropped", errDropped)
-		return
+	for over := false; !over && err == nil; _, over = k.machine.Over() {
+		err = k.keepPiece(offered)
 	}
-	defer c.shrink(bytes)
-	c.offer(ctx, k, e, chain, machine, offered)
+	return k.outcome(err)
+}
+
+// pieceBytes is how much of a Keep is on its way at a time, so that others go on beside it.
+func (c *Cache) pieceBytes() uint64 { return c.options.MaxBytesInFlight / 4 }
+
+// outcome is what came of all pieces, where err ended them.
+func (k *keeping) outcome(err error) (string, error) {
+	c, unit, verdict := k.cache, k.engine.unit, keys.Taken
+	kept := uint64(k.machine.Kept)
+	use := keys.Use{Model: k.Content.Scope.Model, Tenant: k.chain.Tenant, Keeps: 1, UnitsKept: kept, BytesKept: kept * objectBytes(unit)}
+	c.count(func(m *Metrics) {
+		c.tally.Add(use)
+		m.UnitsKept += use.UnitsKept
+		m.BytesKept += use.BytesKept
+	})
+	if err == nil {
+		verdict, _ = k.machine.Over()
+	}
+	switch {
+	case kept > 0 && (err != nil || verdict != keys.Taken):
+		return "part", err
+	case errors.Is(err, errInFlight):
+		return outcomeDropped, err
+	case errors.Is(err, handoff.ErrDeclined):
+		return "declined", err
+	case err != nil && k.machine.Copies():
+		return "failed", err
+	case err != nil:
+		return "unknown", err
+	}
+	return outcomes[verdict], nil
 }
 
 // lend counts blocks of an engine that it does not have for a while, if that is not too
@@ -131,19 +238,6 @@ func (c *Cache) lend(e *engine, h reshard.Holding) (giveBack func(), ok bool) {
 	}, true
 }
 
-// grow counts bytes that are on their way, if that is not too much; shrink ends it.
-func (c *Cache) grow(bytes uint64) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.keeps.Grow(bytes)
-}
-
-func (c *Cache) shrink(bytes uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keeps.Shrink(bytes)
-}
-
 // outcomes are what came of a Keep, as it is counted.
 var outcomes = map[keys.Verdict]string{
 	keys.Taken: "kept", keys.Have: "present", keys.Full: "full", keys.Busy: "busy", keys.Missing: "refused", keys.Refused: "refused",
@@ -160,32 +254,25 @@ func (c *Cache) owners() (own string, all []string) {
 	return own, all
 }
 
-// offer offers what is missing, to one owner after the other, and returns when the blocks
-// are the engine's again.
-func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keys.Chain, machine *keys.KeepMachine, offered func()) {
-	if err := ctx.Err(); err != nil {
-		c.freed(k, "unknown", err)
-		return
+// keepPiece offers the next units to one owner, and returns when nothing reads them any more.
+// What ends the Keep, beside owners' answers, is an error.
+func (k *keeping) keepPiece(offered func()) error {
+	c, unit, ctx := k.cache, k.engine.unit, k.life
+	first, end := k.machine.Piece()
+	bytes := uint64(end-first) * objectBytes(unit)
+	if err := c.out.enter(ctx, bytes); err != nil {
+		return err
 	}
-	content := k.Content
-	content.Tokens = content.Tokens[:machine.End*e.unit.Tokens]
-	out, err := c.options.Transceiver.Offer(transceiver.Offer{
-		Transfer: k.Transfer, Engine: k.Engine, Content: content, Holding: k.Holding, Layers: e.layers, Keep: c.options.KeepTimeout, ToKeep: true,
-	})
+	defer c.out.leave(bytes)
+	out, err := k.offer(first, end)
 	if err != nil {
-		c.freed(k, "declined", err)
-		return
+		return err
 	}
 	offered()
-	ask := &keys.KeepAsk{Shape: e.shape, Chain: chain.Part(0, machine.End), First: machine.First, Ticket: out.Ticket, WithinMs: uint64(c.options.KeepTimeout / time.Millisecond)}
-	part := RecordPart{Start: machine.First * e.unit.Tokens, End: machine.End * e.unit.Tokens}
-	for name := machine.Ask(); name != ""; name = machine.Ask() {
-		part.Owner = name // the last that is asked takes it, or none does
-		machine.Answered(c.askToKeep(ctx, name, ask))
-	}
-	verdict, _ := machine.Over()
-	outcome := outcomes[verdict]
-	if verdict != keys.Taken {
+	ask := &keys.KeepAsk{Shape: k.engine.shape, Chain: k.chain.Part(0, end), First: first, Ticket: out.Ticket, WithinMs: uint64(k.timeLeft() / time.Millisecond)}
+	owner := k.machine.Ask()
+	k.machine.Answered(c.askToKeep(ctx, owner, ask))
+	if !k.machine.Copies() {
 		out.Withdraw()
 	}
 	select {
@@ -194,30 +281,51 @@ func (c *Cache) offer(ctx context.Context, k Keep, e *engine, chain keys.Chain, 
 		out.Withdraw()
 		<-out.Freed() // at the latest when the engine leaves
 	}
-	err = out.Wait(context.Background())
-	if err != nil && verdict == keys.Taken {
-		outcome = "failed"
+	if !k.machine.Copies() {
+		return ctx.Err()
 	}
-	use := keys.Use{Model: k.Content.Scope.Model, Tenant: chain.Tenant, Keeps: 1}
-	if outcome == outcomes[keys.Taken] {
-		use.UnitsKept = uint64(machine.End - machine.First)
-		use.BytesKept = use.UnitsKept * objectBytes(e.unit)
+	if err := out.Wait(context.Background()); err != nil {
+		return err
 	}
-	c.count(func(m *Metrics) {
-		c.tally.Add(use)
-		m.Keeps[outcome]++
-		m.UnitsPresent += uint64(machine.First)
-		m.UnitsKept += use.UnitsKept
-		m.BytesKept += use.BytesKept
+	taken := out.Taken()
+	k.machine.Copied(taken.Start/unit.Tokens, taken.End/unit.Tokens)
+	k.addPart(RecordPart{Owner: owner, Start: taken.Start, End: taken.End, Transfer: out.Transfer})
+	return nil
+}
+
+// offer offers units for an owner to take, unless the engine is about to leave.
+func (k *keeping) offer(first, end int) (*transceiver.OfferHandle, error) {
+	c, unit := k.cache, k.engine.unit
+	c.mu.Lock()
+	leaves := c.engines[k.Engine] != k.engine
+	if !leaves {
+		k.engine.early.Add(1) // Leave waits until the transceiver knows of it, and ends it
+		defer k.engine.early.Done()
+	}
+	c.mu.Unlock()
+	if err := k.life.Err(); err != nil || leaves {
+		return nil, errors.Join(err, fmt.Errorf("%w: %q", ErrUnknown, k.Engine))
+	}
+	content := k.Content
+	content.Tokens = content.Tokens[:end*unit.Tokens]
+	return c.options.Transceiver.Offer(transceiver.Offer{
+		Transfer: agent.NewID(), Engine: k.Engine, Content: content, First: first * unit.Tokens, Holding: k.Holding, Layers: k.engine.layers, Keep: k.timeLeft(), ToKeep: true,
 	})
-	switch outcome {
-	case outcomes[keys.Taken]:
-		c.recordKeep(k, outcome, nil, part)
-	case "failed":
-		c.recordKeep(k, outcome, err)
-	default: // that the offer was withdrawn is no news
-		c.recordKeep(k, outcome, nil)
+}
+
+// timeLeft is how much longer it may take.
+func (k *keeping) timeLeft() time.Duration {
+	deadline, _ := k.life.Deadline()
+	return max(time.Millisecond, time.Until(deadline))
+}
+
+// addPart notes what an owner has taken, together with what it has taken right before.
+func (k *keeping) addPart(p RecordPart) {
+	if last := len(k.parts) - 1; last >= 0 && k.parts[last].Owner == p.Owner && k.parts[last].End == p.Start {
+		k.parts[last].End, k.parts[last].Transfer = p.End, kv.ID{}
+		return
 	}
+	k.parts = append(k.parts, p)
 }
 
 // askToKeep asks one owner; nil is no answer.

@@ -8,9 +8,9 @@ import (
 )
 
 // KeepOutcomes and FindOutcomes are what can come of a Keep and of a Find. Kept: copied, all
-// that was missing; whole: all that could be there.
+// that was missing; part: some of it; whole: all that could be there.
 var (
-	KeepOutcomes = []string{"kept", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}
+	KeepOutcomes = []string{"kept", "part", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}
 	FindOutcomes = []string{"whole", "part", "miss", "short", "compute", "late", "busy", "refused", "unknown"}
 )
 
@@ -74,8 +74,8 @@ func (c *Cache) Metrics() Metrics {
 		m.Finds[outcome] += 0
 	}
 	m.Models = c.models.Uses()
-	m.BytesInFlight, m.InFlight = c.keeps.InFlight()
-	m.Taking, _ = c.taking.InFlight()
+	_, m.InFlight = c.keeps.InFlight()
+	m.BytesInFlight, m.Taking = c.out.bytes(), c.in.bytes()
 	m.Shapes = len(c.stores)
 	return m
 }

@@ -128,7 +128,7 @@ func verdictOf(err error) keys.Verdict {
 }
 
 // take takes what a publisher offers: as many units as there is room for, from the first
-// that is missing on. The answer comes when the copy has begun.
+// that is neither there nor on its way on. The answer comes when the copy has begun.
 func (c *Cache) take(from kv.Member, m *keys.KeepAsk) *keys.KeepAnswer {
 	return c.takeUnits(from, &taking{
 		ticket: m.Ticket, shape: &m.Shape, within: m.WithinMs, first: m.First,
@@ -171,13 +171,21 @@ func (c *Cache) takeUnits(from kv.Member, t *taking) *keys.KeepAnswer {
 		return refuse(verdictOf(err), err)
 	}
 	t.cache, t.store, t.known = c, s, transceiver.KnownContent{Fingerprint: ticket.Fingerprint}
-	begun := make(chan error, 1)
-	if !c.begin(&c.taking, uint64(len(t.units.Keys))*s.bytes, func() {
+	begun, bytes := make(chan error, 1), uint64(len(t.units.Keys))*s.bytes
+	ctx, cancel := context.WithTimeout(c.ctx, min(time.Duration(t.within)*time.Millisecond, c.options.KeepTimeout)/8) // its asker waits for the answer
+	defer cancel()
+	err = c.in.enter(ctx, bytes)
+	if err == nil && !c.begin(&c.taking, 0, func() {
 		defer c.doneWith(s)
+		defer c.in.leave(bytes)
 		t.run(begun)
 	}) {
+		c.in.leave(bytes)
+		err = errInFlight
+	}
+	if err != nil {
 		c.doneWith(s)
-		return refuse(keys.Busy, errors.New("offload: as much as may be is on its way in"))
+		return refuse(keys.Busy, err)
 	}
 	if err := <-begun; err != nil {
 		return refuse(verdictOf(err), err)
@@ -194,10 +202,16 @@ func (t *taking) run(begun chan<- error) {
 	within := min(time.Duration(t.within)*time.Millisecond, c.options.KeepTimeout)
 	ctx, cancel := context.WithTimeout(c.ctx, within)
 	defer cancel()
-	// What the chain begins with is not evicted to make room for how it goes on.
-	head, _ := c.options.Store.Pin(t.head)
+	// What the chain begins with is not evicted to make room for how it goes on. Where that is
+	// half of the memory, there is no room.
+	head, err := c.options.Store.Pin(t.head)
 	defer head.Release()
-	plans, err := c.options.Store.Reserve(ctx, t.units, t.store.bytes, within+commitTimeout)
+	if errors.Is(err, store.ErrOverloaded) {
+		begun <- fmt.Errorf("%w: %w", store.ErrFull, err)
+		return
+	}
+	there, plans, err := c.options.Store.Reserve(ctx, t.units, t.store.bytes, within+commitTimeout)
+	t.first += there
 	if len(plans) == 0 {
 		begun <- err
 		return
@@ -266,6 +280,9 @@ func (c *Cache) grant(ctx context.Context, m *keys.FindAsk) *keys.FindAnswer {
 	}
 	if have := len(table) - m.First; have < len(m.Units.Keys) {
 		hold.Release()
+		if have > 0 { // these can be asked for
+			err = store.ErrMissing
+		}
 		return refuse(verdictOf(err), max(have, 0))
 	}
 	s, err := c.storeOf(&m.Shape, unit)

@@ -2,6 +2,7 @@ package prefix_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"meridian/keep/store"
 	"meridian/kv"
 	"meridian/move/agent"
+	"meridian/move/transceiver/handoff"
 )
 
 const arenaBytes = 16 << 20
@@ -19,6 +21,7 @@ const arenaBytes = 16 << 20
 var (
 	publisher = shape{tp: 2, blockTokens: 16, blocks: 64, layout: "LFBNHD"}
 	reader    = shape{tp: 1, blockTokens: 24, blocks: 64, layout: "BLNFHD"}
+	large     = shape{tp: 2, blockTokens: 16, blocks: 4096, layout: "LFBNHD"} // has room for long prompts
 )
 
 // What an engine has kept, one with another split, another block size and another layout
@@ -268,27 +271,113 @@ func TestOwnerDies(t *testing.T) {
 	_ = m
 }
 
-// What is too much at a time is dropped, and its blocks are the engine's at once.
-func TestDroppedUnderLoad(t *testing.T) {
+// What is too much at a time goes piece after piece; what no piece has room for is dropped.
+func TestKeepInPieces(t *testing.T) {
 	c := newCell(t, "inproc")
 	unit := uint64(64 * 3 * 2 * 4 * 8 * 2)
 	a := c.start("a", nodeOptions{keeps: arenaBytes, offload: func(o *prefix.Options) { o.MaxBytesInFlight = 5 * unit }})
-	writer := c.engine("writer", publisher, a)
-	if e := writer.keep(t, prompt(10*64, 1)); e.Problem.Err() == nil || a.Metrics().Keeps["dropped"] != 1 {
-		t.Fatalf("ten units were kept where five may be on their way: %v", a.Metrics().Keeps)
-	}
-	if e := writer.keep(t, prompt(5*64, 1)); e.Problem.Err() != nil {
+	b := c.start("b", nodeOptions{offload: func(o *prefix.Options) { o.MaxBytesInFlight = unit - 1 }})
+	writer, small := c.engine("writer", large, a), c.engine("small", publisher, b)
+	p := prompt(40*64+5, 1)
+	if e := writer.keep(t, p); e.Problem.Err() != nil {
 		t.Fatal(e.Problem.Err())
 	}
 	a.settled(t)
 	m := a.Metrics()
-	if m.UnitsTaken != 5 || m.BytesInFlight != 0 || m.Keeps["kept"] != 1 {
+	if m.UnitsKept != 40 || m.UnitsTaken != 40 || m.BytesKept != 40*unit || m.BytesInFlight != 0 || m.Keeps["kept"] != 1 {
 		t.Fatalf("%+v", m)
+	}
+	found := writer.find(t, p, 0)
+	got, err := writer.accept(t, p, found)
+	if err != nil || found.Tokens != 40*64 {
+		t.Fatalf("%+v: %v", found, err)
+	}
+	if n := writer.wrong(got, p, kv.TokenRange{End: found.Tokens}); n > 0 {
+		t.Errorf("%d bytes are wrong", n)
+	}
+	if e := small.keep(t, prompt(64, 2)); e.Problem.Err() == nil || b.Metrics().Keeps["dropped"] != 1 {
+		t.Errorf("a unit was kept that is larger than all that may be on its way: %v", b.Metrics().Keeps)
 	}
 	blocks := writer.blocksFor(64, 1)
 	if err := a.Keep(soon(t), prefix.Keep{Engine: "stranger", Transfer: agent.NewID(), Content: prompt(64, 1), Holding: holding(blocks)}); err == nil {
 		t.Fatal("an engine that is not known keeps")
 	}
+}
+
+// Of a prompt that is longer than an owner's memory the beginning is kept, and counted as that.
+func TestKeptInPart(t *testing.T) {
+	c := newCell(t, "inproc")
+	unit := uint64(64 * 3 * 2 * 4 * 8 * 2)
+	var kept recorder
+	a := c.start("a", nodeOptions{keeps: 1 << 20, store: func(o *store.Options) { o.Owner.Headers = 128 }, offload: func(o *prefix.Options) { o.MaxBytesInFlight, o.Ended = 8*unit, kept.add }})
+	writer := c.engine("writer", large, a)
+	p := prompt(60*64, 1)
+	writer.keep(t, p)
+	a.settled(t)
+	m, record := a.Metrics(), kept.next(t, 0)
+	stats, _ := a.store.Kept()
+	if units := int(m.UnitsKept); units < 16 || units >= 60 || m.Keeps["part"] != 1 || record.InParts() != units*64 || stats.Ready != m.UnitsKept || stats.Evictions > 0 {
+		t.Errorf("%+v, %+v, %+v", m, record, stats)
+	}
+	if units := writer.findOnly(t, p) / 64; units < 16 || units > int(m.UnitsKept) { // half of the memory may be held
+		t.Errorf("%d of %d units can be found", units, m.UnitsKept)
+	}
+}
+
+// Keeps of one request keep on top of one another, however soon they come.
+func TestKeepsOfARequest(t *testing.T) {
+	c := newCell(t, "tcp")
+	unit := uint64(64 * 3 * 2 * 4 * 8 * 2)
+	a := c.start("a", nodeOptions{keeps: arenaBytes, offload: func(o *prefix.Options) { o.MaxBytesInFlight = 5 * unit }})
+	writer := c.engine("writer", large, a)
+	p := prompt(32*64, 1)
+	blocks := writer.blocksFor(len(p.Tokens), 3)
+	writer.fill(blocks, p)
+	var ids []kv.ID
+	for tokens := 4 * 64; tokens <= len(p.Tokens); tokens += 4 * 64 {
+		whole := p
+		whole.Tokens = p.Tokens[:tokens]
+		ids = append(ids, agent.NewID())
+		if err := a.Keep(soon(t), prefix.Keep{Engine: "writer", Request: "r", Transfer: ids[len(ids)-1], Content: whole, Holding: holding(blocks[:tokens/large.blockTokens])}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range ids {
+		if e := a.awaitFreed(t, id); e.Problem.Err() != nil {
+			t.Error(e.Problem.Err())
+		}
+	}
+	a.settled(t)
+	if m := a.Metrics(); m.UnitsKept != 32 || m.Keeps["kept"] != 8 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A Keep that is cancelled frees its blocks at once, though its owner says nothing.
+func TestCancelKeep(t *testing.T) {
+	c := newCell(t, "inproc")
+	a, b := c.start("a", nodeOptions{keeps: arenaBytes}), c.start("b", nodeOptions{})
+	until.True(t, "the owner is known", func() bool { return len(b.store.Owners()) == 1 })
+	if err := a.Close(soon(t)); err != nil { // hears, does not answer
+		t.Fatal(err)
+	}
+	inbox, err := a.agent.Listen("MRDK", agent.InboxLimits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.agent.Unlisten("MRDK")
+	writer := c.engine("writer", publisher, b)
+	id := agent.NewID()
+	if err := b.Keep(soon(t), prefix.Keep{Engine: "writer", Transfer: id, Content: prompt(256, 1), Holding: holding(writer.blocksFor(256, 3))}); err != nil {
+		t.Fatal(err)
+	}
+	<-inbox
+	b.CancelKeep(agent.NewID()) // of none that is under way
+	b.CancelKeep(id)
+	if e := b.awaitFreed(t, id); !errors.Is(e.Problem.Err(), handoff.ErrWithdrawn) {
+		t.Errorf("it is said that %v", e.Problem.Err())
+	}
+	b.settled(t)
 }
 
 // An owner that has no room lets the end of what was used least recently go, and keeps the

@@ -37,7 +37,7 @@ type Record struct {
 }
 
 // RecordPart is tokens Start to End at an owner. Transfer is the hand-off that brings what
-// was found.
+// was found, or brought what was kept; none where that took several.
 type RecordPart struct {
 	Owner string `json:"owner"`
 	Start int    `json:"start"`
@@ -73,11 +73,11 @@ func (c *Cache) recordFind(f Find, found Found, began time.Time) {
 	c.record(r, began)
 }
 
-// recordKeep tells of a Keep; parts are what an owner took.
-func (c *Cache) recordKeep(k Keep, outcome string, why error, parts ...RecordPart) {
+// recordKeep tells of a Keep.
+func (c *Cache) recordKeep(k *keeping, outcome string, why error) {
 	r := Record{
 		Keep: true, Engine: k.Engine, Request: k.Request, Transfer: k.Transfer, Tenant: c.names.TenantOf(k.Content.Scope.Salt), Outcome: outcome,
-		Tokens: len(k.Content.Tokens), Present: k.present, Parts: parts,
+		Tokens: len(k.Content.Tokens), Present: k.present, Parts: k.parts,
 	}
 	if why != nil {
 		r.Reason = fmt.Sprintf("%.*s", maxReason, why.Error())
@@ -107,6 +107,7 @@ var findReasons = map[string]string{
 // keepOutcomes say what came of a Keep.
 var keepOutcomes = map[string]string{
 	"kept":     "kept",
+	"part":     "kept in part",
 	"present":  "all of it was kept already",
 	"short":    "nothing: it is shorter than a piece that is kept",
 	"dropped":  "dropped: as much as may be was on its way already",

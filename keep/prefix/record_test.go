@@ -115,7 +115,7 @@ func TestRecords(t *testing.T) {
 			t.Errorf("%s: %s", c.name, &r)
 		}
 		for _, part := range r.Parts {
-			if part.Owner != "a" || (part.Transfer == kv.ID{}) != r.Keep {
+			if part.Owner != "a" || (part.Transfer == kv.ID{}) {
 				t.Errorf("%s: %+v", c.name, part)
 			}
 		}

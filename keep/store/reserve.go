@@ -54,22 +54,23 @@ func (s *Store) Memory() (region, epoch, bytes uint64, ok bool) {
 }
 
 // Reserve makes room for objects of one size, here and nowhere else, from the first key on
-// up to one that cannot be had: err is why it ends before the last. Who reserves has them
-// written where they lie, and ends each with Commit or Abort when nothing of its own writes
-// there any more; their room is kept until then, however late. Of two that reserve the same
-// keys at once one has them all.
-func (s *Store) Reserve(ctx context.Context, r Run, size uint64, within time.Duration) (plans []*WritePlan, err error) {
+// that is neither there nor being written, up to one that cannot be had: there is how many
+// come before these, err why it ends before the last. Who reserves has them written where they
+// lie, and ends each with Commit or Abort when nothing of its own writes there any more; their
+// room is kept until then, however late. Of two that reserve the same keys at once one has
+// them all.
+func (s *Store) Reserve(ctx context.Context, r Run, size uint64, within time.Duration) (there int, plans []*WritePlan, err error) {
 	if s.owned == nil {
-		return nil, fmt.Errorf("%w: no objects are kept here", ErrRefused)
+		return 0, nil, fmt.Errorf("%w: no objects are kept here", ErrRefused)
 	}
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	defer leave()
 	names, err := s.namesOf(r)
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	return s.reserveMany(ctx, names, size, within)
 }
@@ -81,7 +82,8 @@ func (s *Store) reserveNames(ctx context.Context, names [][]byte, size uint64, w
 		return nil, err
 	}
 	defer leave()
-	return s.reserveMany(ctx, names, size, within)
+	_, plans, err := s.reserveMany(ctx, names, size, within)
+	return plans, err
 }
 
 // An owner that has just come has its lease in a moment, and so has one whose master was
@@ -93,18 +95,24 @@ const (
 )
 
 // reserveMany is reserveNow where the owner has its lease, or is about to have it.
-func (s *Store) reserveMany(ctx context.Context, names [][]byte, size uint64, within time.Duration) (plans []*WritePlan, err error) {
+func (s *Store) reserveMany(ctx context.Context, names [][]byte, size uint64, within time.Duration) (there int, plans []*WritePlan, err error) {
 	for waited := time.Duration(0); ; waited += leasePause {
-		plans, err = s.reserveNow(ctx, names, size, within)
+		there, plans, err = s.reserveNow(ctx, names, size, within)
 		if !errors.Is(err, master.ErrSilent) || len(plans) > 0 || waited >= leaseWait || !s.pause(ctx, leasePause) {
-			return plans, err
+			return there, plans, err
 		}
 	}
 }
 
-func (s *Store) reserveNow(ctx context.Context, names [][]byte, size uint64, within time.Duration) (plans []*WritePlan, err error) {
+func (s *Store) reserveNow(ctx context.Context, names [][]byte, size uint64, within time.Duration) (there int, plans []*WritePlan, err error) {
 	opened := s.openMany(ctx, names, size, within)
-	for i := range opened {
+	for there < len(opened) && isThere(opened[there].err) {
+		there++
+	}
+	if there == len(opened) && there > 0 {
+		return there, nil, opened[there-1].err
+	}
+	for i := there; i < len(opened); i++ {
 		if err == nil {
 			if err = opened[i].err; err == nil && !opened[i].plan.storeBy(false) {
 				err = fmt.Errorf("%w: half of the arena is being written", ErrOverloaded)
@@ -117,8 +125,12 @@ func (s *Store) reserveNow(ctx context.Context, names [][]byte, size uint64, wit
 			_ = opened[i].plan.abandon(ctx) // unheard, its time will be over
 		}
 	}
-	return plans, err
+	return there, plans, err
 }
+
+// isThere reports whether an object could not be reserved because it is there, or being
+// written.
+func isThere(err error) bool { return errors.Is(err, ErrExists) || errors.Is(err, ErrBusy) }
 
 // opening is one of many objects that are reserved together.
 type opening struct {
@@ -129,11 +141,13 @@ type opening struct {
 }
 
 // openMany asks the owner in this process for all of them at once, so that no other comes
-// in between. What is not asked for is not in the answer.
+// in between, up to one that is refused at once behind the first that is not there. What is
+// not asked for is not in the answer.
 func (s *Store) openMany(ctx context.Context, names [][]byte, size uint64, within time.Duration) []opening {
 	opened := make([]opening, 0, len(names))
 	patience := uint64(max(1, duration(s.deadline(ctx)-s.now())/time.Millisecond))
 	s.step(func(now, _ kv.Instant) (effects []protocol.Effect) {
+		there := true
 		for _, name := range names {
 			one := opening{id: firstRequest + s.number.Add(1)}
 			one.call = &call{to: s.self, since: s.options.Clock.Now(), done: make(chan struct{})}
@@ -143,7 +157,9 @@ func (s *Store) openMany(ctx context.Context, names [][]byte, size uint64, withi
 				Name: name, Bytes: size, WriteMs: uint64(max(1, within/time.Millisecond)), PatienceMs: patience,
 			})
 			effects = append(effects, answer...)
-			if s.refused(answer, one.id) {
+			refused := s.refusal(answer, one.id)
+			there = there && refused != nil && isThere(refused.Problem.Err())
+			if refused != nil && !there {
 				return effects
 			}
 		}
@@ -162,16 +178,17 @@ func (s *Store) openMany(ctx context.Context, names [][]byte, size uint64, withi
 	return opened
 }
 
-// refused reports whether a request of this process was answered at once: it is not
-// granted then.
-func (s *Store) refused(effects []protocol.Effect, request uint64) bool {
+// refusal is what a request of this process was answered at once, as it is not granted; nil: it
+// may be.
+func (s *Store) refusal(effects []protocol.Effect, request uint64) *protocol.Reply {
 	for _, e := range effects {
-		send, is := e.(protocol.Send)
-		if is && send.To == s.self && send.Request == request && protocol.Answers(send.Message) {
-			return true
+		if send, is := e.(protocol.Send); is && send.To == s.self && send.Request == request {
+			if reply, is := send.Message.(*protocol.Reply); is {
+				return reply
+			}
 		}
 	}
-	return false
+	return nil
 }
 
 func (s *Store) planOf(c *call) (*WritePlan, error) {

@@ -35,7 +35,7 @@ func startOwner(t *testing.T, c *cell, bytes uint64) *node {
 // keepRun has a run written as a hand-off does: into the arena, where it is to lie.
 func keepRun(t *testing.T, n *node, r store.Run) {
 	t.Helper()
-	plans, err := n.Reserve(soon(t), r, unitBytes, time.Minute)
+	_, plans, err := n.Reserve(soon(t), r, unitBytes, time.Minute)
 	if err != nil || len(plans) != len(r.Keys) {
 		t.Fatalf("%d of %d reserved: %v", len(plans), len(r.Keys), err)
 	}
@@ -58,7 +58,7 @@ func TestReserveBeforeTheLease(t *testing.T) {
 	c := newCell(t, "tcp")
 	for _, name := range []string{"a", "b", "c"} {
 		n := c.start(name, candidate, keeps(4<<20))
-		if plans, err := n.Reserve(soon(t), runOf(name, 1), unitBytes, time.Minute); err != nil || len(plans) != 1 {
+		if _, plans, err := n.Reserve(soon(t), runOf(name, 1), unitBytes, time.Minute); err != nil || len(plans) != 1 {
 			t.Fatalf("owner %s: %d reserved: %v", name, len(plans), err)
 		}
 	}
@@ -71,7 +71,7 @@ func TestRunIsReserved(t *testing.T) {
 	a := startOwner(t, c, 16<<20)
 	client := c.start("client")
 	r := runOf("tenant", 8)
-	plans, err := a.Reserve(soon(t), r, unitBytes, time.Minute)
+	_, plans, err := a.Reserve(soon(t), r, unitBytes, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestRunIsReservedOnce(t *testing.T) {
 	var got []int
 	for range 8 {
 		wait.Go(func() {
-			plans, err := a.Reserve(soon(t), r, unitBytes, time.Minute)
+			_, plans, err := a.Reserve(soon(t), r, unitBytes, time.Minute)
 			mu.Lock()
 			defer mu.Unlock()
 			if got = append(got, len(plans)); len(plans) == 0 && !errors.Is(err, store.ErrBusy) {
@@ -193,7 +193,7 @@ func TestHeldIsVerified(t *testing.T) {
 	if owners, _ := a.Where(soon(t), r); owners[3] != "" || owners[4] != "a" {
 		t.Fatalf("%q", owners)
 	}
-	if _, err := a.Reserve(soon(t), from(r, 3), unitBytes, time.Minute); !errors.Is(err, store.ErrExists) {
+	if _, _, err := a.Reserve(soon(t), from(r, 3), unitBytes, time.Minute); !errors.Is(err, store.ErrExists) {
 		t.Fatalf("the one that broke can be written again, the one behind it is there: %v", err)
 	}
 }

@@ -168,7 +168,7 @@ func (t *Transceiver) onEvent(e handoff.Event) (deliver func()) {
 	case e.As == handoff.Source && e.Kind == handoff.Freed:
 		if out := t.offers[e.Transfer]; out != nil {
 			delete(t.offers, e.Transfer)
-			out.err, ended = e.Problem.Err(), out.freed
+			out.err, out.taken, ended = e.Problem.Err(), e.Taken, out.freed
 		}
 		t.metrics.Freed++
 		if errors.Is(e.Problem.Err(), handoff.ErrExpired) {

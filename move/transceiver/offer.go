@@ -29,7 +29,7 @@ type Offer struct {
 	// half a minute.
 	Keep time.Duration
 	// ToKeep says that an object cache is to take it. MaxHeldFraction bounds such offers
-	// by themselves.
+	// by themselves, and OfferHandle alone tells of one: an engine's Keep is several of them.
 	ToKeep bool
 }
 
@@ -73,6 +73,7 @@ type OfferHandle struct {
 	events      func(handoff.Event) // that is told of it; nil: Options.Events
 	freed       chan struct{}
 	err         error // why it was not taken; before freed is closed
+	taken       kv.TokenRange
 }
 
 // Issue makes the ticket of an offer that will come. A decode engine that shows
@@ -102,6 +103,9 @@ func (t *Transceiver) Offer(o Offer) (*OfferHandle, error) {
 		if out = t.offers[o.Transfer]; out == nil {
 			t.metrics.Offered++
 			out = &OfferHandle{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, events: t.eventsOf(o.Engine), freed: make(chan struct{})}
+			if o.ToKeep {
+				out.events = func(handoff.Event) {}
+			}
 			t.offers[o.Transfer] = out // before anything can end it
 		}
 		return effects
@@ -128,6 +132,12 @@ func (t *Transceiver) Withdraw(transfer kv.ID) {
 // Freed is closed when the blocks are the engine's again: nothing of the
 // hand-off can touch them any more.
 func (o *OfferHandle) Freed() <-chan struct{} { return o.freed }
+
+// Taken is of which tokens the cache was taken, after Freed.
+func (o *OfferHandle) Taken() kv.TokenRange {
+	<-o.freed
+	return o.taken
+}
 
 // Wait waits for Freed and returns nil if the cache was taken.
 func (o *OfferHandle) Wait(ctx context.Context) error {

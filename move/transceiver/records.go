@@ -11,7 +11,7 @@ import (
 
 // records keeps the last hand-offs that ended, oldest first: so many, and with so
 // many flows in all, because a peer's ranks decide how many one has. Those of
-// object caches are kept apart, so that prompts that are found do not push hand-offs out.
+// object caches are kept apart, so that prompts that are kept and found do not push hand-offs out.
 type records struct {
 	most    int
 	entries []*handoff.Record

@@ -296,7 +296,7 @@ func (t *Transceiver) execute(e handoff.Effect) (do func()) {
 	case handoff.KeepRecord:
 		kept := *e.Record // its hand-off may still count repeated messages
 		kept.EndedUnixUs = time.Now().UnixMicro()
-		if e.Record.OfStore {
+		if e.Record.OfStore || e.Record.ToKeep {
 			t.stored.add(&kept)
 		} else {
 			t.records.add(&kept)

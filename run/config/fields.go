@@ -415,8 +415,8 @@ var store = Section{
 		},
 		{
 			Name: "keep_bytes_in_flight", Kind: Int, Default: int64(256 << 20), Unit: "bytes", Range: atLeast(0).atMost(1 << 40),
-			Doc:  "How many bytes of prefixes this agent's engines may have on their way to be kept. What is beyond it is not kept. 0 keeps none.",
-			Tune: "Lower it where keeping takes bandwidth from hand-offs.",
+			Doc:  "How many bytes of prefixes this agent's engines may have on their way to be kept. What is beyond it waits; a long prefix goes piece after piece, each a quarter of this at most. 0 keeps none.",
+			Tune: "Lower it where keeping takes bandwidth from hand-offs. It must have room for one piece (store.block_tokens) of the largest model.",
 		},
 	}, storeTiers...),
 }

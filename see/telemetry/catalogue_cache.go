@@ -5,10 +5,10 @@ package telemetry
 var cacheMetrics = []Metric{
 	{
 		Name: "meridian_cache_keeps_total", Type: Counter, Unit: "prefixes",
-		Labels: []Label{{Name: "end", Values: []string{"kept", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}}},
-		Help: "Prefixes that engines of this agent let be kept. kept: what was missing was copied. present: nothing was. short: less than one piece. dropped: as much as may be was on its way. " +
+		Labels: []Label{{Name: "end", Values: []string{"kept", "part", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}}},
+		Help: "Prefixes that engines of this agent let be kept. kept: what was missing was copied. part: its beginning was. present: nothing was missing. short: less than one piece. dropped: the engine had lent as many blocks as it may, or one piece is larger than store.keep_bytes_in_flight. " +
 			"declined: the engine's blocks could not be held. full, busy, refused: owners said so, or nothing (busy). unknown: who has what could not be learned. failed: the copy did not arrive.",
-		Action: "dropped rising: raise store.keep_bytes_in_flight, or accept it; it protects hand-offs. full: add owners, or store.bytes. unknown: no master answers; `meridian store stat` tells.",
+		Action: "dropped or part rising: owners or the network are slower than engines end requests; see meridian_cache_in_flight_bytes. full: add owners, or store.bytes. unknown: no master answers; `meridian store stat` tells.",
 		Room:   "keep/prefix",
 	},
 	{
@@ -83,7 +83,7 @@ var cacheMetrics = []Metric{
 		Name: "meridian_cache_in_flight_bytes", Type: Gauge, Unit: "bytes",
 		Labels: []Label{{Name: "direction", Values: []string{"out", "in"}}},
 		Help:   "Bytes on their way: of engines of this agent to be kept, and to this agent's owner.",
-		Action: "At store.keep_bytes_in_flight for long: the network or an owner is the limit, and prefixes are dropped.",
+		Action: "At store.keep_bytes_in_flight for long: the network or an owner is the limit, and what is to be kept waits.",
 		Room:   "keep/prefix",
 	},
 	{

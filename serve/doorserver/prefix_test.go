@@ -64,6 +64,16 @@ func (f *fakeOffload) Keep(_ context.Context, k doorserver.Prefix) error {
 	return nil
 }
 
+// CancelKeep ends one as if nothing of it were read.
+func (f *fakeOffload) CancelKeep(transfer kv.ID) {
+	f.mu.Lock()
+	at := slices.IndexFunc(f.kept, func(k doorserver.Prefix) bool { return k.Transfer == transfer })
+	k := f.kept[at]
+	f.kept = slices.Delete(f.kept, at, at+1)
+	f.mu.Unlock()
+	f.relay.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: transfer, Problem: handoff.ProblemOf(handoff.ErrWithdrawn)})
+}
+
 // free ends everything that is kept.
 func (f *fakeOffload) free() {
 	f.mu.Lock()
@@ -135,6 +145,7 @@ type shortOffload struct{ relay *doorserver.Relay }
 
 func (shortOffload) Join(string, reshard.Side) error { return nil }
 func (shortOffload) Leave(string)                    {}
+func (shortOffload) CancelKeep(kv.ID)                {}
 
 func (f shortOffload) Keep(_ context.Context, k doorserver.Prefix) error {
 	f.relay.Events(handoff.Event{Kind: handoff.Freed, As: handoff.Source, Engine: k.Engine, Transfer: k.Transfer})
@@ -449,8 +460,16 @@ func TestKeep(t *testing.T) {
 	if k.Engine != "reader" || k.Transfer != keep.Transfer || k.Content.Scope != (kv.Scope{Model: "m", Revision: "1", Salt: "s"}) || len(k.Content.Tokens) != 64 || len(k.Holding.Tables) != 1 {
 		t.Errorf("%+v is kept", k)
 	}
-	if err := e.Cancel(soon(t), door.Cancel{Offered: keep.Transfer}); err != nil {
+	other := keep
+	other.Transfer = agent.NewID()
+	if err := e.Keep(soon(t), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Cancel(soon(t), door.Cancel{Offered: other.Transfer}); err != nil {
 		t.Error(err)
+	}
+	if event := e.hears(t, door.Freed, other.Transfer); event.Accepted || event.Problem == nil || event.Problem.Code != "withdrawn" {
+		t.Errorf("%+v of one that was cancelled", event)
 	}
 	c.offload.free()
 	if event := e.hears(t, door.Freed, keep.Transfer); event.Accepted || event.Problem != nil {

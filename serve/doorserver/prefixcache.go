@@ -19,6 +19,8 @@ type PrefixCache interface {
 	// Keep lets a prefix be kept, and does not wait. After an error the blocks are
 	// the engine's; else Relay.Events hears once that they are freed, as of an offer.
 	Keep(ctx context.Context, k Prefix) error
+	// CancelKeep ends a Keep: its blocks are freed as soon as nothing reads them.
+	CancelKeep(transfer kv.ID)
 	// Find looks for the longest run of a prefix. Who does not use its tickets
 	// declines them.
 	Find(ctx context.Context, w Wanted) (Run, error)

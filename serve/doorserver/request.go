@@ -164,10 +164,15 @@ func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 	switch what := m.GetWhat().(type) {
 	case *doorpb.Cancel_Offered:
 		id, p := c.known(what.Offered, false)
-		if p == nil {
+		switch {
+		case p != nil:
+			return p
+		case c.keeps(id):
+			c.server.options.Offload.CancelKeep(id)
+		default:
 			t.Withdraw(id)
 		}
-		return p
+		return nil
 	case *doorpb.Cancel_Accepted:
 		id, p := c.known(what.Accepted, true)
 		if p == nil {
@@ -200,6 +205,13 @@ func (c *conn) known(transfer []byte, accepted bool) (kv.ID, *door.Problem) {
 		return id, nil
 	}
 	return id, problem(door.CodeUnknown, "engine %s has no such hand-off that runs: %s", c.engine.id, id)
+}
+
+// keeps reports whether a transfer is a Keep under way.
+func (c *conn) keeps(id kv.ID) bool {
+	c.server.mu.Lock()
+	defer c.server.mu.Unlock()
+	return c.engine.keeps[id]
 }
 
 // acceptParts are the hand-offs that an accept of this engine is made of.

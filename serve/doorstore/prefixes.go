@@ -5,6 +5,7 @@ import (
 
 	"meridian/internal/clip"
 	"meridian/keep/prefix"
+	"meridian/kv"
 	"meridian/move/reshard"
 	"meridian/serve/doorserver"
 )
@@ -21,6 +22,8 @@ func (p Prefixes) Leave(engine string)                         { p.Cache.Leave(e
 func (p Prefixes) Keep(ctx context.Context, k doorserver.Prefix) error {
 	return p.Cache.Keep(ctx, prefix.Keep{Engine: k.Engine, Request: clip.Text(k.Request, maxRequestID, ""), Transfer: k.Transfer, Content: k.Content, Holding: k.Holding})
 }
+
+func (p Prefixes) CancelKeep(transfer kv.ID) { p.Cache.CancelKeep(transfer) }
 
 func (p Prefixes) Find(ctx context.Context, w doorserver.Wanted) (doorserver.Run, error) {
 	found, err := p.Cache.Find(ctx, prefix.Find{Engine: w.Engine, Request: clip.Text(w.Request, maxRequestID, ""), Content: w.Content, Present: w.Present, TokenTime: w.TokenTime})

@@ -19,18 +19,6 @@ func (b *Budget) Take(bytes uint64) bool {
 	return true
 }
 
-// Grow reserves so many bytes more for one that counts already.
-func (b *Budget) Grow(bytes uint64) bool {
-	if bytes > b.MaxBytes-min(b.bytes, b.MaxBytes) {
-		return false
-	}
-	b.bytes += bytes
-	return true
-}
-
-// Shrink ends that.
-func (b *Budget) Shrink(bytes uint64) { b.bytes -= bytes }
-
 // Give ends one with so many bytes.
 func (b *Budget) Give(bytes uint64) {
 	b.count--

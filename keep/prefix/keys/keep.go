@@ -5,43 +5,49 @@ import (
 	"slices"
 )
 
-// KeepMachine is one Keep: what no owner has is offered to one owner, the next if that has no
-// room, and comes to an end with the offer, or without one.
+// KeepMachine is one Keep: what no owner has goes to one owner, piece after piece, and on to
+// the next owner where that has no room.
 //
-//	located ──all there──► over
-//	   │ some are missing
-//	   ▼         Full, no answer
-//	offered ─► asked ───────────► asked (the next owner)
-//	              │ Taken             │ none is left, Have, Busy, Refused
-//	              ▼                   ▼
-//	           copying ─────► over ◄─ withdrawn
+//	located ──all there──► over ◄──────────────────────────┐
+//	   │ some are missing   ▲ none is left, Busy, Refused   │ all is there
+//	   ▼                    │                               │
+//	a piece ──Ask──► asked ─┴──Taken──► copying ──Copied────┤
+//	   ▲              │ Full, no answer, Have               │
+//	   └──────────────┴─────────────────────────────────────┘ there is more
 type KeepMachine struct {
-	// First and End are the units that are kept.
-	First, End int
-	owners     []string
-	at         int
-	asked      bool
-	// Outcome is what became of it, once it is over.
+	// First is the first unit that no owner had when the Keep began, Kept how many an owner has
+	// of this Keep by now.
+	First, Kept int
+
+	have    []string
+	next    int // the first that is to be offered
+	piece   int // how many units one has at most
+	owners  []string
+	at      int
+	state   keepState
 	outcome Verdict
-	over    bool
 }
+
+type keepState uint8
+
+const (
+	keepAsks keepState = iota
+	keepAsked
+	keepCopies
+	keepOver
+)
 
 // maxTries is how many owners are asked.
 const maxTries = 3
 
 // NewKeepMachine decides what is to be kept, by who has which units. Own is the owner of the
 // publisher's own agent, "" where that keeps nothing; owners are all of the cell, by where
-// the chain belongs.
-func NewKeepMachine(have []string, own string, owners []string) *KeepMachine {
-	k := &KeepMachine{}
-	for k.First < len(have) && have[k.First] != "" {
-		k.First++
-	}
-	for k.End = k.First; k.End < len(have) && have[k.End] == ""; k.End++ {
-		continue
-	}
-	if k.First == k.End {
-		k.over, k.outcome = true, Have
+// the chain belongs. Piece is how many units are offered at a time.
+func NewKeepMachine(have []string, own string, owners []string, piece int) *KeepMachine {
+	k := &KeepMachine{have: have, piece: piece}
+	k.goOn(0)
+	k.First = k.next
+	if k.state == keepOver {
 		return k
 	}
 	// A chain stays together: where its publisher is, or where it is already.
@@ -55,7 +61,7 @@ func NewKeepMachine(have []string, own string, owners []string) *KeepMachine {
 		}
 	}
 	if len(k.owners) == 0 {
-		k.over, k.outcome = true, Refused
+		k.state, k.outcome = keepOver, Refused
 	}
 	return k
 }
@@ -70,36 +76,84 @@ func Belongs(c Chain, owners []string) []string {
 	return slices.Concat(owners[first:], owners[:first])
 }
 
-// Ask is the owner to be asked now; "" for none.
+// Piece is the units that are offered next.
+func (k *KeepMachine) Piece() (first, end int) {
+	for end = k.next; end < len(k.have) && end < k.next+k.piece && k.have[end] == ""; end++ {
+		continue
+	}
+	return k.next, end
+}
+
+// Ask is the owner to be asked now for the piece; "" for none.
 func (k *KeepMachine) Ask() string {
-	if k.over || k.asked {
+	if k.state != keepAsks {
 		return ""
 	}
-	k.asked = true
+	k.state = keepAsked
 	return k.owners[k.at]
 }
 
 // Answered takes an owner's answer; nil says that none will come. After Taken the offer
-// tells the end.
+// tells how the copy ends.
 func (k *KeepMachine) Answered(a *KeepAnswer) {
-	if k.over || !k.asked {
+	if k.state != keepAsked {
 		return
 	}
 	switch {
 	case a != nil && a.Verdict == Taken:
-		k.over, k.outcome = true, Taken
-	case a == nil || a.Verdict == Full:
-		k.asked, k.outcome = false, Busy
-		if a != nil {
-			k.outcome = Full
-		}
-		k.at++
-		k.over = k.at == len(k.owners)
+		k.state = keepCopies
+	case a == nil:
+		k.askNext(Busy)
+	case a.Verdict == Full:
+		k.askNext(Full)
+	case a.Verdict == Have: // another keeps the same just now
+		_, end := k.Piece()
+		k.goOn(end)
 	default:
-		k.over, k.outcome = true, a.Verdict
+		k.state, k.outcome = keepOver, a.Verdict
 	}
 }
 
-// Over reports whether no owner is to be asked any more, and what came of it. What an owner
-// has taken goes on.
-func (k *KeepMachine) Over() (outcome Verdict, over bool) { return k.outcome, k.over }
+// askNext goes on with the next owner, if there is one.
+func (k *KeepMachine) askNext(why Verdict) {
+	k.outcome = why
+	if k.at++; k.at == len(k.owners) {
+		k.state = keepOver
+	} else {
+		k.state = keepAsks
+	}
+}
+
+// Copied hears which units of the piece its owner took. What comes before them was there; for
+// what comes behind them it has no room.
+func (k *KeepMachine) Copied(first, end int) {
+	if k.state != keepCopies {
+		return
+	}
+	begin, whole := k.Piece()
+	first, end = max(first, begin), min(end, whole)
+	k.Kept += max(0, end-first)
+	if k.goOn(end); end < whole {
+		k.askNext(Full)
+	}
+}
+
+// goOn goes on with what is missing of the units from one on.
+func (k *KeepMachine) goOn(next int) {
+	for k.next = next; k.next < len(k.have) && k.have[k.next] != ""; k.next++ {
+		continue
+	}
+	switch k.state = keepAsks; {
+	case k.next < len(k.have):
+	case k.Kept > 0:
+		k.state, k.outcome = keepOver, Taken
+	default:
+		k.state, k.outcome = keepOver, Have
+	}
+}
+
+// Copies reports whether an owner takes the piece just now.
+func (k *KeepMachine) Copies() bool { return k.state == keepCopies }
+
+// Over reports whether nothing more is to be kept, and why: Taken or Have, as all is there.
+func (k *KeepMachine) Over() (outcome Verdict, over bool) { return k.outcome, k.state == keepOver }

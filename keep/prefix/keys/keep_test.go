@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,22 +22,23 @@ func TestKeeping(t *testing.T) {
 	for _, c := range []struct {
 		have, own   string
 		answers     []keys.Verdict
-		first, end  int
+		first, kept int
 		asked       string
 		wantOutcome keys.Verdict
 	}{
 		{"----", "a", []keys.Verdict{keys.Taken}, 0, 4, "a", keys.Taken},
 		{"----", "", []keys.Verdict{keys.Taken}, 0, 4, "c", keys.Taken},
-		{"bb--", "", []keys.Verdict{keys.Taken}, 2, 4, "b", keys.Taken},
-		{"bb--", "a", []keys.Verdict{keys.Full, keys.Taken}, 2, 4, "ab", keys.Taken},
-		{"b--b", "a", []keys.Verdict{keys.Full, keys.Full, keys.Full}, 1, 3, "abc", keys.Full},
-		{"----", "a", []keys.Verdict{keys.Busy}, 0, 4, "a", keys.Busy},
-		{"----", "a", []keys.Verdict{keys.Have}, 0, 4, "a", keys.Have},
-		{"aabb", "a", nil, 4, 4, "", keys.Have},
+		{"bb--", "", []keys.Verdict{keys.Taken}, 2, 2, "b", keys.Taken},
+		{"bb--", "a", []keys.Verdict{keys.Full, keys.Taken}, 2, 2, "ab", keys.Taken},
+		{"b--b", "a", []keys.Verdict{keys.Full, keys.Full, keys.Full}, 1, 0, "abc", keys.Full},
+		{"----", "a", []keys.Verdict{keys.Busy}, 0, 0, "a", keys.Busy},
+		{"----", "a", []keys.Verdict{keys.Have}, 0, 0, "a", keys.Have},
+		{"b--b-", "a", []keys.Verdict{keys.Taken, keys.Taken}, 1, 3, "aa", keys.Taken},
+		{"aabb", "a", nil, 4, 0, "", keys.Have},
 		{"", "a", nil, 0, 0, "", keys.Have},
-		{"x---", "y", []keys.Verdict{keys.Taken}, 1, 4, "c", keys.Taken}, // neither is an owner now
+		{"x---", "y", []keys.Verdict{keys.Taken}, 1, 3, "c", keys.Taken}, // neither is an owner now
 	} {
-		k := keys.NewKeepMachine(split(c.have), c.own, []string{"c", "a", "b", "d"})
+		k := keys.NewKeepMachine(split(c.have), c.own, []string{"c", "a", "b", "d"}, 8)
 		var asked string
 		for range 10 {
 			name := k.Ask()
@@ -48,16 +50,17 @@ func TestKeeping(t *testing.T) {
 			}
 			asked += name
 			k.Answered(&keys.KeepAnswer{Verdict: c.answers[len(asked)-1]})
+			k.Copied(0, 100)
 		}
 		outcome, over := k.Over()
-		if k.First != c.first || k.End != c.end || asked != c.asked || !over || outcome != c.wantOutcome {
-			t.Errorf("%+v: units %d to %d, asked %q, %v", c, k.First, k.End, asked, outcome)
+		if k.First != c.first || k.Kept != c.kept || asked != c.asked || !over || outcome != c.wantOutcome {
+			t.Errorf("%+v: from unit %d on %d, asked %q, %v", c, k.First, k.Kept, asked, outcome)
 		}
 	}
-	if k := keys.NewKeepMachine([]string{""}, "", nil); k.Ask() != "" {
+	if k := keys.NewKeepMachine([]string{""}, "", nil, 1); k.Ask() != "" {
 		t.Error("an owner is asked although none keeps anything")
 	}
-	k := keys.NewKeepMachine([]string{""}, "a", []string{"a", "b"})
+	k := keys.NewKeepMachine([]string{""}, "a", []string{"a", "b"}, 1)
 	if k.Ask(); k.Ask() != "" {
 		t.Error("two are asked at once")
 	}
@@ -67,6 +70,51 @@ func TestKeeping(t *testing.T) {
 	k.Answered(nil)
 	if outcome, over := k.Over(); !over || outcome != keys.Busy {
 		t.Errorf("when no owner answers it is %v", outcome)
+	}
+}
+
+// A long one goes piece after piece, to the owner that took the last one; the rest of what an
+// owner had no room for goes to the next.
+func TestKeepingInPieces(t *testing.T) {
+	for _, c := range []struct {
+		steps       string // what each that is asked does: takes it, takes one unit, takes all but the first, has it, is full, busy
+		want        string // who was asked for which units
+		kept        int
+		wantOutcome keys.Verdict
+	}{
+		{"tttt", "a0-3 a3-6 a6-9 a9-10", 10, keys.Taken},
+		{"t1tt", "a0-3 a3-6 c4-7 c7-10", 10, keys.Taken},
+		{"tftt1", "a0-3 a3-6 c3-6 c6-9 c9-10", 10, keys.Taken},
+		{"tfff", "a0-3 a3-6 c3-6 b3-6", 3, keys.Full},
+		{"t1f1", "a0-3 a3-6 c4-7 b4-7", 5, keys.Full},
+		{"tb", "a0-3 a3-6", 3, keys.Busy},
+		{"hstt", "a0-3 a3-6 a6-9 a9-10", 6, keys.Taken},
+		{"hhhh", "a0-3 a3-6 a6-9 a9-10", 0, keys.Have},
+		{"hfff", "a0-3 a3-6 c3-6 b3-6", 0, keys.Full},
+	} {
+		k := keys.NewKeepMachine(make([]string, 10), "a", []string{"c", "a", "b", "d"}, 3)
+		var asked []string
+		for _, step := range c.steps {
+			first, end := k.Piece()
+			name := k.Ask()
+			if name == "" {
+				t.Fatalf("%+v: after %v no owner is asked", c, asked)
+			}
+			asked = append(asked, fmt.Sprintf("%s%d-%d", name, first, end))
+			k.Answered(&keys.KeepAnswer{Verdict: map[rune]keys.Verdict{'f': keys.Full, 'b': keys.Busy, 'h': keys.Have}[step]})
+			switch step {
+			case 't':
+				k.Copied(0, end+5) // what an owner says is more than it was given counts as all
+			case '1':
+				k.Copied(first, first+1)
+			case 's':
+				k.Copied(first+1, end)
+			}
+		}
+		outcome, over := k.Over()
+		if got := strings.Join(asked, " "); !over || k.Ask() != "" || got != c.want || k.Kept != c.kept || outcome != c.wantOutcome {
+			t.Errorf("%+v: %s, kept %d, %v", c, got, k.Kept, outcome)
+		}
 	}
 }
 
@@ -116,9 +164,6 @@ func TestBudget(t *testing.T) {
 		if got := b.Take([]uint64{60, 50, 40, 0}[i]); got != want {
 			t.Fatalf("%d: %v", i, got)
 		}
-	}
-	if b.Grow(1) {
-		t.Fatal("one grew beyond all")
 	}
 	b.Give(60)
 	if bytes, count := b.InFlight(); bytes != 40 || count != 1 || !b.Take(60) {

@@ -30,9 +30,9 @@ func (h *SourceHome) admit(now Instant, e *Engine, o *Offer) error {
 		return h.admitOfStore(now, e, o)
 	}
 	switch held, limit := h.Held(e.ID, o.ToKeep), int(h.MaxHeldFraction*float64(e.Side.Blocks)); {
-	case held+p.blocks() > limit:
+	case held+o.blocks(&p) > limit:
 		return fmt.Errorf("%w: engine %s has %d blocks in other offers, %d more are beyond %d, which is %.2g of its %d; let decode recompute",
-			ErrDeclined, e.ID, held, p.blocks(), limit, h.MaxHeldFraction, e.Side.Blocks)
+			ErrDeclined, e.ID, held, o.blocks(&p), limit, h.MaxHeldFraction, e.Side.Blocks)
 	case h.count(false) >= h.MaxOffers && h.offers[o.Transfer] == nil:
 		return fmt.Errorf("%w: %d offers stand already", ErrDeclined, h.MaxOffers)
 	case len(h.endings)-len(h.spent) >= h.MaxRemembered:

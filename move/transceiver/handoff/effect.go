@@ -99,4 +99,6 @@ type Event struct {
 	Problem  Problem
 	// Member is the one that cannot be reached, with Stuck.
 	Member kv.Member
+	// Taken is what the destination had of an offer that is Freed without a problem.
+	Taken kv.TokenRange
 }

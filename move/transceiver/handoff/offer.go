@@ -182,7 +182,11 @@ func (o *offer) finish(now Instant) []Effect {
 }
 
 func (o *offer) event(kind EventKind, how Problem) Event {
-	return Event{Kind: kind, As: Source, Engine: o.Engine, Transfer: o.Transfer, Problem: how}
+	e := Event{Kind: kind, As: Source, Engine: o.Engine, Transfer: o.Transfer, Problem: how}
+	if kind == Freed && how.None() && o.session != nil {
+		e.Taken = o.session.ask.Tokens
+	}
+	return e
 }
 
 // keep completes the record.
@@ -190,7 +194,7 @@ func (o *offer) keep(now Instant) Effect {
 	r := o.record
 	r.Stages.Ended, r.Problem = now, o.ending.Text
 	givenBack := o.ending.Code == codeOf(ErrCancelled) || o.ending.Code == codeOf(ErrWithdrawn)
-	r.Unused = givenBack && r.Stages.Met == 0 && (r.OfStore || o.ToKeep)
+	r.Unused = givenBack && r.Stages.Met == 0 && (r.OfStore || r.ToKeep)
 	if o.session != nil && o.session.followers != nil {
 		r.addFlows(o.session.terms.plan, o.session.followers.flows())
 	}

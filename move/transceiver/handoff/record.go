@@ -16,6 +16,8 @@ type Record struct {
 	Engine   string `json:"engine"`
 	// OfStore: the engine is an object cache.
 	OfStore bool `json:"of_store,omitempty"`
+	// ToKeep: it was offered for an object cache to take.
+	ToKeep bool `json:"to_keep,omitempty"`
 	// Peer is the other side's home, and PeerEngine its engine; empty if it
 	// never came.
 	Peer       string `json:"peer"`

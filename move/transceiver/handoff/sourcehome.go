@@ -83,10 +83,15 @@ func (h *SourceHome) Held(engine string, toKeep bool) int {
 	held := 0
 	for _, o := range h.offers {
 		if o.Engine == engine && o.ToKeep == toKeep && o.state != offerAwaited {
-			held += o.src.blocks()
+			held += o.blocks(&o.src)
 		}
 	}
 	return held
+}
+
+// blocks is how many blocks the offer holds of its party's.
+func (o *Offer) blocks(p *Party) int {
+	return p.blocks() - min(o.First/max(1, p.Engine.Side.BlockTokens), p.blocks())
 }
 
 // Offer is a prefill engine's: this request's cache may be taken.
@@ -154,7 +159,7 @@ func (h *SourceHome) Offer(now Instant, o Offer) (ticket []byte, effects []Effec
 	}
 	n.ticket = h.Issue(now, o)
 	n.record = &Record{
-		Transfer: o.Transfer, As: Source, Engine: o.Engine, OfStore: engine.IsStore(), Tokens: o.Tokens, SrcRanks: len(engine.Ranks),
+		Transfer: o.Transfer, As: Source, Engine: o.Engine, OfStore: engine.IsStore(), ToKeep: o.ToKeep, Tokens: o.Tokens, SrcRanks: len(engine.Ranks),
 		Direct: true, Stages: Times{Begun: now},
 	}
 	h.offers[o.Transfer] = n

@@ -2,6 +2,7 @@ package cache
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"meridian/keep/prefix"
@@ -60,7 +61,11 @@ func (a *asked) find() (r prefix.Record, has bool) {
 // keptAt is when tokens up to an end were kept for sure, by a Keep of the request.
 func (a *asked) keptAt(end int) (at time.Time, kept bool) {
 	for _, r := range a.records {
-		if !r.Keep || r.Tokens < end || r.Outcome != "kept" && r.Outcome != "present" {
+		upTo := r.Tokens
+		if r.Outcome == "part" && len(r.Parts) > 0 {
+			upTo = r.Parts[len(r.Parts)-1].End
+		}
+		if !r.Keep || upTo < end || !slices.Contains([]string{"kept", "part", "present"}, r.Outcome) {
 			continue
 		}
 		if t := time.UnixMicro(r.EndedUnixUs); !kept || t.Before(at) {
