@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/minio/minio-go/v7"
@@ -177,7 +178,7 @@ func (b *Bucket) giveUp() {
 
 // putSegment puts a batch, and lets it be found.
 func (b *Bucket) putSegment(batch []*item) {
-	s := &segment{id: newID()}
+	s := &segment{id: b.newID()}
 	var blob []byte
 	for _, it := range batch {
 		s.entries = append(s.entries, entry{it.hash, uint32(len(blob)), uint32(len(it.bytes))})
@@ -322,11 +323,27 @@ func (b *Bucket) remove(s *segment) {
 	}
 }
 
-// newID is a name that sorts by time.
-func newID() string {
+// newID is a name that sorts by time, and behind every segment that is known: what a clock
+// that was ahead has put would else stay, and what is put now make room for it.
+func (b *Bucket) newID() string {
+	made := max(0, time.Now().UnixMilli())
+	b.mu.Lock()
+	for id := range b.segments {
+		made = max(made, min(madeAt(id)+1, lastMade))
+	}
+	b.mu.Unlock()
 	var random [8]byte
 	_, _ = rand.Read(random[:])
-	return fmt.Sprintf("%012x-%s", time.Now().UnixMilli(), hex.EncodeToString(random[:]))
+	return fmt.Sprintf("%012x-%s", made, hex.EncodeToString(random[:]))
+}
+
+// lastMade is the latest time that an ID has room for.
+const lastMade = 1<<48 - 1
+
+// madeAt is the time in an ID, as its writer's clock had it, in ms.
+func madeAt(id string) int64 {
+	made, _ := strconv.ParseInt(id[:12], 16, 64)
+	return made
 }
 
 func (b *Bucket) segmentName(id string) string {

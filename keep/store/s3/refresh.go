@@ -7,7 +7,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -81,14 +80,8 @@ func (b *Bucket) refresh(ctx context.Context) {
 // loadTogether is how many indexes are asked for at a time.
 const loadTogether = 8
 
-// age is how long ago a segment was made, by its id; one that does not say is new.
-func age(id string) time.Duration {
-	made, err := strconv.ParseInt(id[:12], 16, 64)
-	if err != nil {
-		return 0
-	}
-	return time.Since(time.UnixMilli(made))
-}
+// age is how long ago a segment was made, by its id.
+func age(id string) time.Duration { return time.Since(time.UnixMilli(madeAt(id))) }
 
 // sweep removes segments that have had no index for long: their writers did not come to it.
 // How long that is, this process's own clock says: a writer's may be wrong.

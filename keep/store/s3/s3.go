@@ -5,11 +5,11 @@
 //	Put ─ encoded ─► waiting ─┴──── or it has waited for a moment ──────► PREFIX/indexes/ID    written after it
 //	Get ─► index: hash of the key → segment, offset ─► one ranged request, summed on the way out
 //
-// An ID begins with the time at which it was made: the oldest go first when room is
-// needed, whichever agent made them. The index is in memory; it is made from the indexes in the
-// bucket, when it is opened and again every now and then, for what others have put or
-// removed. A segment without an index is one that its writer did not live to finish: it
-// is removed when it has been seen so for long.
+// An ID begins with the time at which it was made, or a later one where the bucket has
+// such: the oldest go first when room is needed, whichever agent made them. The index is in
+// memory; it is made from the indexes in the bucket, when it is opened and again every now
+// and then, for what others have put or removed. A segment without an index is one that its
+// writer did not live to finish: it is removed when it has been seen so for long.
 //
 // Every request has a deadline, and is paid for out of a budget of requests and bytes. A
 // server that fails or is slow is left alone for a while: that is a miss, and counted.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"path"
@@ -322,7 +323,7 @@ func TestSweep(t *testing.T) {
 		t.Errorf("its index may be on its way, and it is gone: %v", names)
 	}
 	b.grace = 0
-	put("a/cell/segments/" + newID())
+	put("a/cell/segments/" + b.newID())
 	b.refresh(t.Context())
 	if names := s.names(t); slices.Contains(names, early) || slices.Contains(names, late) || strings.Count(strings.Join(names, " "), "/segments/") != 2 {
 		t.Errorf("in the bucket: %v", names)
@@ -384,6 +385,9 @@ func TestNoGhostsOfClocks(t *testing.T) {
 	}
 	other := open(t, s.options())
 	defer shut(t, other)
+	if id := other.newID(); id[:12] != ahead[:12] {
+		t.Errorf("%s goes before what is there", id)
+	}
 	if n := other.Stats().Objects; n != 1 {
 		t.Fatalf("%d objects in %v", n, s.names(t))
 	}
@@ -393,6 +397,38 @@ func TestNoGhostsOfClocks(t *testing.T) {
 	other.refresh(t.Context())
 	if n := other.Stats().Objects; n != 0 {
 		t.Errorf("%d objects that are gone", n)
+	}
+}
+
+// What a clock put that was a day ahead goes first when room is needed, and what is put now
+// stays: a clock that is set back makes no bucket useless.
+func TestClockSetBack(t *testing.T) {
+	s := newServer(t)
+	o := s.options()
+	before := open(t, o)
+	tiertest.Put(t, before, tiertest.Object(1, 1_500_000))
+	shut(t, before)
+	client := s.client(t)
+	made := fmt.Sprintf("%012x", time.Now().Add(24*time.Hour).UnixMilli())
+	for _, name := range s.names(t) {
+		to := minio.CopyDestOptions{Bucket: s.bucket, Object: path.Join(path.Dir(name), made+"-0123456789abcdef")}
+		if _, err := client.CopyObject(t.Context(), to, minio.CopySrcOptions{Bucket: s.bucket, Object: name}); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.RemoveObject(t.Context(), s.bucket, name, minio.RemoveObjectOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Bytes = 4 << 20
+	b := open(t, o)
+	defer shut(t, b)
+	for n := 2; n <= 4; n++ {
+		tiertest.Put(t, b, tiertest.Object(n, 1_500_000))
+	}
+	for n, want := range []bool{1: false, 2: false, 3: true, 4: true} {
+		if n > 0 && b.Has([][]byte{tiertest.Object(n, 1_500_000).Key})[0] != want {
+			t.Errorf("object %d: it is there: %v", n, !want)
+		}
 	}
 }
 
