@@ -22,9 +22,9 @@ type borrowed struct {
 	lender int       // the peer's process
 	gpu    *gpu      // nil without GPUs
 	link   *peerLink // whose it is, at the posting side
-	// hopeless is when the peer was given up, in nanoseconds: it had stopped in the
-	// middle of a piece; 0 when there is hope.
-	hopeless atomic.Int64
+	// hopeless is when the peer was given up: it had stopped in the middle of a piece;
+	// nil when there is hope.
+	hopeless atomic.Pointer[time.Time]
 
 	mu     sync.Mutex // protects the rest
 	page   *peerPage
@@ -209,7 +209,7 @@ const stoppedPeer = 2 * time.Second
 func (b *borrowed) settle(down []link.Flag) {
 	b.mu.Lock()
 	page := b.page
-	if page == nil || b.closed || b.hopeless.Load() != 0 {
+	if page == nil || b.closed || b.hopeless.Load() != nil {
 		b.mu.Unlock()
 		return
 	}
@@ -225,15 +225,16 @@ func (b *borrowed) settle(down []link.Flag) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if hopeless {
-		b.hopeless.Store(time.Now().UnixNano())
+		now := time.Now()
+		b.hopeless.Store(&now)
 	}
 	b.unuseLocked()
 }
 
 // heard gives a peer that was given up so long ago another chance.
 func (b *borrowed) heard(after time.Duration) {
-	if since := b.hopeless.Load(); since != 0 && time.Now().UnixNano()-since > int64(after) {
-		b.hopeless.CompareAndSwap(since, 0)
+	if since := b.hopeless.Load(); since != nil && time.Since(*since) > after {
+		b.hopeless.CompareAndSwap(since, nil)
 	}
 }
 

@@ -68,7 +68,7 @@ func (m *Moves) balance(balances map[string]*placement.Balance) {
 			balances[model] = b
 		}
 		now := time.Now()
-		if !b.Uneven(m.balanced(legs[0], now), m.options.Place, now.UnixNano()) {
+		if !b.Uneven(m.balanced(legs[0], now), m.options.Place, roster.Instant(now)) {
 			continue
 		}
 		if !asked {
@@ -107,7 +107,7 @@ func (m *Moves) moveForBalance(legs []*Leg) {
 		return
 	}
 	now := time.Now()
-	which, to, why, ok := placement.MoveForBalance(m.balanced(stay[0], now), running, m.options.Place, now.UnixNano())
+	which, to, why, ok := placement.MoveForBalance(m.balanced(stay[0], now), running, m.options.Place, roster.Instant(now))
 	target := m.options.Roster.Get(to)
 	if !ok || target == nil {
 		return
@@ -117,7 +117,7 @@ func (m *Moves) moveForBalance(legs []*Leg) {
 
 // running is a leg as placement sees it.
 func (d *Leg) running() placement.Running {
-	r := placement.Running{ID: d.ID, Engine: d.Engine.Key, Prompt: d.Request.Tokens, Answer: int(d.Answered.Load()), Since: d.Began.UnixNano(), Moves: d.Chosen, Avoids: d.Avoid}
+	r := placement.Running{ID: d.ID, Engine: d.Engine.Key, Prompt: d.Request.Tokens, Answer: int(d.Answered.Load()), Since: roster.Instant(d.Began), Moves: d.Chosen, Avoids: d.Avoid}
 	if limit := d.Request.MaxTokens; limit != nil {
 		r.Limit = *limit
 	}

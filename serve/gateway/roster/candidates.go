@@ -14,9 +14,9 @@ import (
 func (r *Roster) Candidates(w request.Wanted, now time.Time) []placement.Engine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	since := now.Add(-prefixLife).UnixNano()
+	since := Instant(now.Add(-prefixLife))
 	candidates := make([]placement.Engine, 0, len(r.engines))
-	kept := r.kept.Held(w.Request.Prefix, now.UnixNano())
+	kept := r.kept.Held(w.Request.Prefix, Instant(now))
 	for key, e := range r.engines {
 		up, a, stray := e.Up.Load(), e.About.Load(), e.Stray.Load()
 		if !a.Asked || e.hopeless() || !a.Serves(w.Request.Model) || slices.Contains(w.Avoid, key) || w.Kind != nil && a.Kind != *w.Kind {
@@ -72,5 +72,5 @@ func (r *Roster) held(e *Engine, a *request.Request, since int64) (tokens int, t
 func (r *Roster) HeldAt(e *Engine, a *request.Request, now time.Time) (tokens int, told bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.held(e, a, now.Add(-prefixLife).UnixNano())
+	return r.held(e, a, Instant(now.Add(-prefixLife)))
 }

@@ -93,7 +93,7 @@ type Engine struct {
 	// unreachable: when it was last asked, its host or port did not take the
 	// connection. One that is only silent may still serve.
 	unreachable atomic.Bool
-	lostAt      atomic.Int64 // when it came, or was last up, in ns since 1970
+	lostAt      atomic.Int64 // when it came, or was last up, as an Instant
 	probing     atomic.Bool
 	problem     atomic.Pointer[string] // why it is not up
 	Running     atomic.Int64
@@ -149,7 +149,7 @@ func (e *Engine) markDown() bool {
 	if !e.Up.Swap(false) {
 		return false
 	}
-	e.lostAt.Store(time.Now().UnixNano())
+	e.lostAt.Store(Instant(time.Now()))
 	e.Splits.Store(false) // it may come back with other settings
 	return true
 }

@@ -27,14 +27,14 @@ func (r *Roster) Receivers() []*Engine {
 func (r *Roster) hasRoom(e *Engine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.full.HasRoom(int(max(e.Running.Load(), 0)), int(e.room.Load()), time.Now().UnixNano())
+	e.full.HasRoom(int(max(e.Running.Load(), 0)), int(e.room.Load()), Instant(time.Now()))
 }
 
 // Refused: an engine took no more, and says for how long.
 func (r *Roster) Refused(e *Engine, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e.full.Refused(int(max(e.Running.Load(), 0)), int64(wait), time.Now().UnixNano())
+	e.full.Refused(int(max(e.Running.Load(), 0)), int64(wait), Instant(time.Now()))
 }
 
 // IsFull: the engine took no more lately, and has as much to do as then.
@@ -48,5 +48,5 @@ func (r *Roster) IsFull(e *Engine) bool {
 // asked to leave it are there until they have left: without them it would be asked for room
 // over and over. The caller holds the roster's lock.
 func (e *Engine) isFull(now time.Time) bool {
-	return e.full.Is(int(max(e.Running.Load()+max(e.Arriving.Load(), 0), 0)), now.UnixNano())
+	return e.full.Is(int(max(e.Running.Load()+max(e.Arriving.Load(), 0), 0)), Instant(now))
 }

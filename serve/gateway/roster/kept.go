@@ -32,14 +32,14 @@ func (e *Engine) fetches() bool {
 func (r *Roster) NoteKept(p placement.Prefix, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.kept.Note(p, now.UnixNano())
+	r.kept.Note(p, Instant(now))
 }
 
 // KeptOf is how many chunks of a prompt the object cache is believed to keep.
 func (r *Roster) KeptOf(p placement.Prefix, now time.Time) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.kept.Held(p, now.UnixNano())
+	return r.kept.Held(p, Instant(now))
 }
 
 // ComputedAhead remembers that an engine has computed a prompt for which no request came
@@ -67,7 +67,7 @@ func (r *Roster) FoundKept(e *Engine, p placement.Prefix, s Spared, tokens int, 
 	e.Unit.CompareAndSwap(0, usualUnit)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.kept.Found(p, p.Within(tokens, s.Of), now.UnixNano())
+	r.kept.Found(p, p.Within(tokens, s.Of), Instant(now))
 }
 
 // MissedKept: an engine had less of a prompt than was believed, which is believed no
@@ -77,7 +77,7 @@ func (r *Roster) MissedKept(c *request.Request, s Spared, believed int, now time
 	defer r.mu.Unlock()
 	// Texts are measured in proportion, so it must be before what was believed to help.
 	last := c.Prefix.Within(believed, c.Tokens) - 1
-	r.kept.Missed(c.Prefix, min(c.Prefix.Within(s.Tokens, s.Of), last), now.UnixNano())
+	r.kept.Missed(c.Prefix, min(c.Prefix.Within(s.Tokens, s.Of), last), Instant(now))
 }
 
 // Spared is how many tokens of a prompt an engine did not compute, of how many.

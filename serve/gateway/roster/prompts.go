@@ -45,7 +45,7 @@ func (r *Roster) Note(key string, p placement.Prefix, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.engines[key] != nil {
-		r.index.Note(key, p, now.UnixNano())
+		r.index.Note(key, p, Instant(now))
 	}
 }
 
@@ -97,5 +97,5 @@ func (r *Roster) Misjudged(key string) {
 func (r *Roster) Holds(key string, p placement.Prefix, now time.Time) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.index.Held(key, p, now.Add(-prefixLife).UnixNano())
+	return r.index.Held(key, p, Instant(now.Add(-prefixLife)))
 }

@@ -119,7 +119,7 @@ func (r *Roster) add(e *Engine) {
 	defer r.mu.Unlock()
 	r.engines[e.Key] = e
 	e.AskingToMove = make(chan struct{}, maxAskingAt)
-	e.lostAt.Store(time.Now().UnixNano())
+	e.lostAt.Store(Instant(time.Now()))
 	r.bound(e)
 	r.wake()
 }
@@ -321,7 +321,7 @@ func (r *Roster) LastLoss() time.Time {
 	defer r.mu.Unlock()
 	last := r.lostAt
 	for _, e := range r.engines {
-		if lost := time.Unix(0, e.lostAt.Load()); lost.After(last) {
+		if lost := began.Add(time.Duration(e.lostAt.Load())); lost.After(last) {
 			last = lost
 		}
 	}
@@ -334,7 +334,7 @@ func (r *Roster) SetLastLoss(at time.Time) {
 	defer r.mu.Unlock()
 	r.lostAt = at
 	for _, e := range r.engines {
-		e.lostAt.Store(at.UnixNano())
+		e.lostAt.Store(Instant(at))
 	}
 }
 
