@@ -155,7 +155,7 @@ func (w *fullTable) evict() (rounds.Lap, error) {
 	for left := n; left > 0; left -= len(w.victims) {
 		w.victims = w.table.Victims(w.victims[:0], min(left, 64))
 		for _, b := range w.victims {
-			if _, err := w.table.Evict(b); err != nil {
+			if err := w.table.Evict(b); err != nil {
 				return rounds.Lap{}, err
 			}
 		}

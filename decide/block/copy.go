@@ -142,17 +142,6 @@ func (t *Table) Arrived(b ID, whole bool) error {
 	return nil
 }
 
-// Forget gives up what a request holds elsewhere, because its copy is gone or not
-// worth fetching: it is to be computed again, and is counted.
-func (t *Table) Forget(held Held) error {
-	if _, err := t.elsewhere(held); err != nil {
-		return err
-	}
-	t.endHold(held.hold)
-	t.counts.Recomputed++
-	return nil
-}
-
 func (t *Table) elsewhere(held Held) (*request, error) {
 	q, err := t.request(held.Request)
 	if err != nil {

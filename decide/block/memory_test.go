@@ -33,10 +33,6 @@ func TestOptions(t *testing.T) {
 			t.Errorf("%+v makes a table", o)
 		}
 	}
-	table, err := New(Options{Blocks: 4, Capacity: 3})
-	if err != nil || table.Short(3) != 0 || table.Short(5) != 2 {
-		t.Fatal(err)
-	}
 }
 
 // A slot is one line of the processor's caches: no more has to come from memory.

@@ -149,9 +149,6 @@ func (t *Table) Next() (ID, bool) {
 // Used is how many blocks are not vacant.
 func (t *Table) Used() int { return t.blocks - int(t.queued[vacant]) }
 
-// Short is how many blocks must leave before n more can be held.
-func (t *Table) Short(n int) int { return max(0, n+t.Used()-t.capacity) }
-
 // Hold gives a request a block: a vacant one, which it will write, or one whose
 // contents it shares. A new hold is ThinkActive or OutputCritical. An engine that
 // uses a cached block for something else says Evict first.

@@ -230,19 +230,6 @@ func (w *world) recall(t *rapid.T) {
 	w.settle(b)
 }
 
-func (w *world) forget(t *rapid.T) {
-	r, i, held, any := w.away(t)
-	if !any {
-		return
-	}
-	refused := r.holds[i].block >= 0
-	expect(t, w.table.Forget(held), refused)
-	if !refused {
-		r.holds = slices.Delete(r.holds, i, i+1)
-		w.counts.Recomputed++
-	}
-}
-
 func (w *world) arrived(t *rapid.T) {
 	b, whole := w.blockAt(t, Arriving), w.among(t, 4, "whole") > 0
 	m := &w.blocks[b]
@@ -290,29 +277,11 @@ func (w *world) evict(t *rapid.T) {
 	m := &w.blocks[b]
 	states, tier := w.holders(b)
 	refused := m.class == "vacant" || m.class == "stays"
-	first := w.order()
-	e, err := w.table.Evict(ID(b))
-	expect(t, err, refused)
+	expect(t, w.table.Evict(ID(b)), refused)
 	if refused {
 		return
 	}
-	if len(first) > 0 && first[0] == ID(b) && e.Before != 0 {
-		t.Fatalf("the first in order left, and %d were before it", e.Before)
-	}
-	reason := Recompute
-	switch {
-	case len(states) == 0:
-		reason = Unused
-	case !slices.Contains(states, Paused) && !slices.Contains(states, Forgone):
-		reason = HolderFinished
-	case m.copied:
-		reason = CopyElsewhere
-	}
-	lost := w.expel(b, m.copied)
-	if e.Held != (len(states) > 0) || e.Held && e.Tier != tier || e.Lost != lost || e.Reason != reason || e.Copied != m.copied || e.String() == "" {
-		t.Fatalf("%+v: want reason %v, %d holders, tier %v, %d lost", e, reason, len(states), tier, lost)
-	}
-	w.counts.Recomputed += uint64(lost)
+	w.counts.Recomputed += uint64(w.expel(b, m.copied))
 	if len(states) == 0 {
 		w.counts.EvictedCached++
 	} else {
@@ -326,7 +295,7 @@ func (w *world) live(t *rapid.T) {
 	actions := []func(*rapid.T){
 		w.admit, w.hold, w.hold, w.hold, w.hold, w.hold, w.hold, w.release, w.end, w.setState, w.setState, w.setState,
 		w.demote, w.touch, w.seal, w.seal, w.seal, w.evict, w.evict,
-		w.copyOut, w.copyOut, w.copiedOut, w.copiedOut, w.copiedOut, w.recall, w.recall, w.arrived, w.arrived, w.forget, w.evict,
+		w.copyOut, w.copyOut, w.copiedOut, w.copiedOut, w.copiedOut, w.recall, w.recall, w.arrived, w.arrived, w.evict,
 	}
 	w.check(t)
 	for range 150 {

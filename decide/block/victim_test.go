@@ -112,7 +112,7 @@ func TestThinkFraction(t *testing.T) {
 	r := s.holding(kv.ThinkActive, 0, 1, 2, 3)
 	s.ok(s.table.SetState(r, Forgone))
 	s.victims(3, 2, 9, 8, 1, 0)
-	if _, err := s.table.Evict(3); err != nil {
+	if err := s.table.Evict(3); err != nil {
 		t.Fatal(err)
 	}
 	s.victims(2, 9, 8, 1, 0)
@@ -146,28 +146,19 @@ func TestAggressiveThinkEviction(t *testing.T) {
 	}
 }
 
-func TestOutputCriticalEvictionsAreExplained(t *testing.T) {
+func TestEvictionsAreCounted(t *testing.T) {
 	s := newStory(t, Options{Blocks: 100})
 	r := s.holding(kv.OutputCritical, 0, 1)
 	s.ok(s.table.End(s.holding(kv.ThinkActive, 2)))
 	s.ok(s.table.SetState(r, Forgone))
-	var explained []Eviction
 	for range 2 {
 		victims := s.table.Victims(nil, 9)
-		e, err := s.table.Evict(victims[len(victims)-1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		explained = append(explained, e)
+		s.ok(s.table.Evict(victims[len(victims)-1]))
 	}
-	if len(explained) != 2 || s.table.Counters().Evicted[kv.OutputCritical] != 2 || s.table.Counters().Recomputed != 2 {
-		t.Fatalf("%v, %+v", explained, s.table.Counters())
+	if s.table.Counters().Evicted[kv.OutputCritical] != 2 || s.table.Counters().Recomputed != 2 {
+		t.Fatalf("%+v", s.table.Counters())
 	}
-	want := "block 0 (output_critical) left: policy chose to recompute it; 3 of 100 blocks were used; 1 requests compute it again; 1 others should have gone first."
-	if got := explained[0].String(); got != want {
-		t.Errorf("%s, want\n%s", got, want)
-	}
-	if _, err := s.table.Evict(0); err == nil || !strings.Contains(err.Error(), "vacant") {
+	if err := s.table.Evict(0); err == nil || !strings.Contains(err.Error(), "vacant") {
 		t.Error("a vacant block left:", err)
 	}
 }
@@ -213,9 +204,9 @@ func TestRecall(t *testing.T) {
 	r := s.holding(kv.OutputCritical, 0, 1)
 	s.ok(s.table.SetState(r, Paused))
 	s.copied(0, 1)
-	e, err := s.table.Evict(0)
-	if err != nil || e.Reason != CopyElsewhere || e.Lost != 0 {
-		t.Fatal(e, err)
+	s.ok(s.table.Evict(0))
+	if n := s.table.Counters().Recomputed; n != 0 {
+		t.Fatalf("a copy remains, and %d holds are to be computed again", n)
 	}
 	if err := s.table.SetState(r, Running); err == nil {
 		t.Fatal("a request runs without its first block")

@@ -182,14 +182,17 @@ func definition(row []float32) float64 {
 // estimatorAim measures what a think token costs once its entropy is known.
 func estimatorAim(t testing.TB) rounds.Task {
 	const tokens = 1 << 20
-	e, err := entropy.NewEstimator(&entropy.Options{Alpha: 0.05, EATVariance: 1e-9, EATInterval: 32, RPDI: 3, Transition: 2.5, MinThinkTokens: 512})
-	if err != nil {
+	options := entropy.Options{Alpha: 0.05, EATVariance: 1e-9, EATInterval: 32, RPDI: 3, Transition: 2.5, MinThinkTokens: 512}
+	if err := options.Check(); err != nil {
 		t.Fatal(err)
 	}
 	return rounds.Task{
 		What: "EAT and RPDI, a token",
 		Ours: func() (rounds.Lap, error) {
-			e.Reset()
+			e, err := entropy.NewEstimator(&options)
+			if err != nil {
+				return rounds.Lap{}, err
+			}
 			start := time.Now()
 			for i := range tokens {
 				nats := float64(i%7) / 7

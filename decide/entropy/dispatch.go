@@ -9,7 +9,5 @@ const (
 	avx512
 )
 
-func (f implementation) String() string { return [...]string{"portable", "AVX2", "AVX-512"}[f] }
-
 // best is the fastest form that this machine can run.
 var best = available()[0]

@@ -12,9 +12,8 @@ import "math"
 // The answer has settled when v falls below a threshold. The first 4/α values
 // only warm it up. The zero EAT has seen nothing.
 type EAT struct {
-	// Last is the newest value, Mean and Variance are the moving ones: nats,
-	// nats and nats².
-	Last, Mean, Variance float64
+	// Mean and Variance are the moving ones: nats and nats².
+	Mean, Variance float64
 	// Values is how many there were; without any, the rest means nothing.
 	Values int
 }
@@ -28,7 +27,6 @@ func (e *EAT) Add(nats, alpha float64) {
 		deviation := nats - e.Mean
 		e.Variance = alpha*deviation*deviation + (1-alpha)*e.Variance
 	}
-	e.Last = nats
 	e.Values++
 }
 

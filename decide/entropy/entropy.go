@@ -30,31 +30,6 @@ var (
 // is, within 1e-5. It allocates nothing unless it fails.
 func Entropy[T Logit](row []T) (nats float64, err error) { return entropyBy(best, row) }
 
-// Name is the instruction set in use.
-func Name() string { return best.String() }
-
-// Entropies sets nats[i] to the entropy of rows[i]; nats is as long as rows. Rows
-// of another vocabulary than the first are no batch with it: they are computed
-// alone and counted. A row that has no entropy gets NaN and does not keep the
-// others from theirs; the error joins the reasons, each with its row.
-func Entropies[T Logit](nats []float64, rows [][]T) (alone int, err error) {
-	if len(nats) != len(rows) {
-		panic("probe: Entropies of another number of rows than results")
-	}
-	var failures []error
-	for i, row := range rows {
-		if len(row) != len(rows[0]) {
-			alone++
-		}
-		var failure error
-		if nats[i], failure = entropyBy(best, row); failure != nil {
-			nats[i] = math.NaN()
-			failures = append(failures, fmt.Errorf("row %d: %w", i, failure))
-		}
-	}
-	return alone, errors.Join(failures...)
-}
-
 // blockLogits fit into the nearest cache as fp32.
 const blockLogits = 2048
 

@@ -239,21 +239,6 @@ func sayWhere[T Logit](t *testing.T, name string, wide []float32, at int, want e
 	}
 }
 
-func TestEntropies(t *testing.T) {
-	rows := [][]float32{{0, 0}, {1, 2, 3}, {5, float32(math.NaN())}, {0, 0, 0, 0}}
-	nats := make([]float64, len(rows))
-	alone, err := Entropies(nats, rows)
-	if alone != 2 {
-		t.Errorf("%d rows were alone, want 2", alone)
-	}
-	if !errors.Is(err, ErrNaN) || !strings.Contains(err.Error(), "row 2: ") || !strings.Contains(err.Error(), "token 1 of 2") {
-		t.Errorf("error %v", err)
-	}
-	if math.Abs(nats[0]-math.Ln2) > tolerance || math.Abs(nats[3]-2*math.Ln2) > tolerance || !math.IsNaN(nats[2]) {
-		t.Errorf("%v", nats)
-	}
-}
-
 func TestEntropyAllocatesNothing(t *testing.T) {
 	wide, half := make([]float32, 5000), make([]BF16, 5000)
 	if n := testing.AllocsPerRun(10, func() {

@@ -64,16 +64,14 @@ func (o *Options) Check() error {
 }
 
 // Estimator watches one thought of one sequence. It is one block of memory, four
-// kilobytes, and may be used again after Reset.
+// kilobytes.
 type Estimator struct {
 	options *Options
 	eat     EAT
 	rpdi    RPDI
 
-	tokens, probed     int // think tokens; those at the last fork
-	transitions, amiss int
-	last               float64
-	known              bool // last is the newest token's
+	tokens, probed int // think tokens; those at the last fork
+	transitions    int
 }
 
 // NewEstimator returns an estimator of a thought that has not begun. The options
@@ -85,9 +83,6 @@ func NewEstimator(o *Options) (*Estimator, error) {
 	return &Estimator{options: o}, nil
 }
 
-// Reset makes it that of another thought.
-func (e *Estimator) Reset() { *e = Estimator{options: e.options} }
-
 // Token takes the entropy of the next committed think token. A boundary is a token
 // that ends a clause, a sentence or a line: only there RPDI is tested. A number
 // that is no entropy counts as missing.
@@ -98,7 +93,6 @@ func (e *Estimator) Token(nats float64, boundary bool) Reason {
 		return None
 	}
 	e.tokens++
-	e.last, e.known = nats, true
 	if nats > e.options.Transition {
 		e.transitions++
 	}
@@ -123,8 +117,6 @@ func (e *Estimator) Miss(tokens int) {
 		return
 	}
 	e.tokens += tokens
-	e.amiss += tokens
-	e.known = false
 	e.rpdi.Miss(tokens)
 }
 
@@ -140,7 +132,6 @@ func (e *Estimator) Forked(nats float64) Reason {
 	e.probed = e.tokens
 	nats, sound := entropyOf(nats)
 	if !sound {
-		e.amiss++
 		return None
 	}
 	e.eat.Add(nats, e.options.Alpha)
@@ -148,39 +139,6 @@ func (e *Estimator) Forked(nats float64) Reason {
 		return Converged
 	}
 	return None
-}
-
-// Signal is what an estimator knows. What is not known is 0 and means nothing.
-type Signal struct {
-	Tokens int // of the thought so far
-	// Transitions of them were more undecided than Options.Transition; Missing
-	// counts tokens and forks without a usable entropy.
-	Transitions, Missing int
-
-	Entropy      float64 // of the newest token
-	EntropyKnown bool
-
-	EAT EAT // EAT.Values is 0 where no context was forked
-	// EATWarm means that the variance is held against its threshold.
-	EATWarm bool
-
-	RPDI, Local, Global float64 // the index, and the two means in nats
-	MeansKnown          bool
-	RPDIKnown           bool
-}
-
-// Signal returns what is known now.
-func (e *Estimator) Signal() Signal {
-	s := Signal{
-		Tokens: e.tokens, Transitions: e.transitions, Missing: e.amiss,
-		EAT: e.eat, EATWarm: e.eat.Warm(e.options.Alpha),
-	}
-	if e.known {
-		s.Entropy, s.EntropyKnown = e.last, true
-	}
-	s.Local, s.Global, s.MeansKnown = e.rpdi.Means()
-	s.RPDI, s.RPDIKnown = e.rpdi.Index()
-	return s
 }
 
 const (

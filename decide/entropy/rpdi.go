@@ -59,22 +59,3 @@ func (r *RPDI) Exceeds(threshold float64) bool {
 	most := r.global + float64(r.missed)*mostMissed
 	return r.tokens >= Window && most > 0 && r.local/Window/(most/float64(r.tokens)) > threshold
 }
-
-// Index returns the mean of the last tokens over the mean of all, and whether
-// there is such a thing: Window tokens are there, none is missing, and not all
-// of them were certain.
-func (r *RPDI) Index() (index float64, known bool) {
-	local, global, known := r.Means()
-	if !known || global <= 0 {
-		return 0, false
-	}
-	return local / global, true
-}
-
-// Means returns the two means in nats, and whether they are known.
-func (r *RPDI) Means() (local, global float64, known bool) {
-	if r.missed > 0 || r.tokens < Window {
-		return 0, 0, false
-	}
-	return r.local / Window, r.global / float64(r.tokens), true
-}

@@ -198,8 +198,6 @@ func (v *signalVector) differs(s Signal, tolerance float64) string {
 		got   float64
 		known bool
 	}{
-		{"entropy", v.Entropy, s.Entropy, s.EntropyKnown},
-		{"eat", v.EAT, s.EAT.Last, s.EAT.Values > 0},
 		{"eat_ema", v.EATMean, s.EAT.Mean, s.EAT.Values > 0},
 		{"eat_ema_variance", v.EATVariance, s.EAT.Variance, s.EAT.Values > 0},
 		{"rpdi", v.RPDI, s.RPDI, s.RPDIKnown},

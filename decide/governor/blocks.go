@@ -44,7 +44,7 @@ func (g *Governor) evicted(b *block.ID) error {
 	if location, err := g.blocks.Location(*b); err == nil && location == block.Vacant {
 		return nil // it held nothing that could be found again
 	}
-	_, err := g.blocks.Evict(*b)
+	err := g.blocks.Evict(*b)
 	return err
 }
 
@@ -230,7 +230,7 @@ func (g *Governor) leave(s *sequence, r *policy.Request) {
 
 // evict frees a block, unless others need it: then it stays.
 func (g *Governor) evict(b block.ID) {
-	if _, err := g.blocks.Evict(b); err == nil {
+	if err := g.blocks.Evict(b); err == nil {
 		g.decision.Evict = append(g.decision.Evict, b)
 	}
 }

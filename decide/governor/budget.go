@@ -33,27 +33,6 @@ func (r ForceReason) String() string {
 	return forceReasons[r]
 }
 
-// Entropy says whether entropies could have ended a thought.
-type Entropy uint8
-
-const (
-	// Measured: they were heard.
-	Measured Entropy = iota
-	// Absent: the engine measured none.
-	Absent
-	// Disabled: entropy.enabled is false.
-	Disabled
-)
-
-var entropies = [...]string{"measured", "absent", "disabled"}
-
-func (e Entropy) String() string {
-	if int(e) >= len(entropies) {
-		return "unknown entropy"
-	}
-	return entropies[e]
-}
-
 // Budget is how long a thought may be.
 type Budget struct {
 	// MaxThinkTokens is scheduler.max_think_tokens: the cap of a request that names none,

@@ -49,8 +49,6 @@ type Allotment struct {
 type Force struct {
 	Sequence phase.Sequence
 	Reason   ForceReason
-	// Entropy says whether there was another reason to wait for than the cap.
-	Entropy Entropy
 	// Tokens belong to the model and are not to be changed. None means that no
 	// marker of this model has ids: the engine can only be told.
 	Tokens []uint32

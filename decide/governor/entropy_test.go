@@ -46,7 +46,7 @@ func TestTokensWithoutTheirEntropies(t *testing.T) {
 	if c := g.Counters(); c.Contradictions != 1 || !errors.Is(c.LastContradiction, ErrContradiction) || g.Phase(1) != kv.Think {
 		t.Errorf("%+v in %v", c, g.Phase(1))
 	}
-	if len(d.Force) != 1 || d.Force[0].Reason != HardCap || d.Force[0].Entropy != Absent {
+	if len(d.Force) != 1 || d.Force[0].Reason != HardCap {
 		t.Errorf("%+v", d.Force)
 	}
 }
@@ -57,7 +57,7 @@ func TestNothingButNaN(t *testing.T) {
 	step(t, g, Facts{Arrivals: []Arrival{arrival(1)}})
 	nothing := slices.Repeat([]float64{math.NaN()}, 11)
 	d := step(t, g, Facts{Commits: []Commit{{Sequence: 1, Computed: 4, Tokens: append([]uint32{thinkID}, tokens(10, 5)...), Entropies: nothing}}})
-	if len(d.Force) != 1 || d.Force[0].Entropy != Absent {
+	if len(d.Force) != 1 || d.Force[0].Reason != HardCap {
 		t.Errorf("%+v", d.Force)
 	}
 	if got := g.byNumber[1].thought.heard; got != entropy.None {

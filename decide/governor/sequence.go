@@ -262,7 +262,7 @@ func (g *Governor) forceFor(s *sequence, r *policy.Request, reason ForceReason) 
 		g.counters.Forced[reason]++
 	}
 	s.forcedAt = r.Think
-	g.decision.Force = append(g.decision.Force, Force{Sequence: s.number, Reason: s.forced, Entropy: s.thought.Entropy(), Tokens: g.options.Model.Force()})
+	g.decision.Force = append(g.decision.Force, Force{Sequence: s.number, Reason: s.forced, Tokens: g.options.Model.Force()})
 }
 
 // Forced takes that others have begun to end the thought of a sequence, and why: once,

@@ -1,13 +1,9 @@
 package governor
 
-import (
-	"math"
-
-	"meridian/decide/entropy"
-)
+import "meridian/decide/entropy"
 
 // Thought is one thought, from its first token until something ends it: the
-// budget, what estimators say of it, and whether any of them measured.
+// budget, and what estimators say of it.
 type Thought struct {
 	budget *Budget
 	// limit is the longest that it may be.
@@ -15,7 +11,6 @@ type Thought struct {
 	// estimator is nil until the first token, and where none is wanted.
 	estimator *entropy.Estimator
 	heard     entropy.Reason
-	measured  bool
 }
 
 // Begin is a thought of a request that asked for one of so many tokens at most; 0
@@ -28,7 +23,6 @@ func (t *Thought) Token(nats float64, boundary bool) bool {
 	if !t.listens() {
 		return false
 	}
-	t.measured = t.measured || !math.IsNaN(nats)
 	before := t.estimator.Transitions()
 	t.hear(t.estimator.Token(nats, boundary))
 	return t.estimator.Transitions() > before
@@ -50,17 +44,13 @@ func (t *Thought) ForkDue(paragraphEnd bool) bool {
 // Forked takes the entropy after a forced end of the thought.
 func (t *Thought) Forked(nats float64) {
 	if t.listens() {
-		t.measured = t.measured || !math.IsNaN(nats)
 		t.hear(t.estimator.Forked(nats))
 	}
 }
 
 // Heard takes what an estimator elsewhere said.
 func (t *Thought) Heard(reason entropy.Reason) {
-	if reason != entropy.None {
-		t.measured = true
-		t.hear(reason)
-	}
+	t.hear(reason)
 }
 
 // hear keeps the first reason that an estimator gave.
@@ -102,17 +92,6 @@ func (t *Thought) Verdict(think int32) ForceReason {
 // Left is how many tokens it has until its cap: a decision that holds for several
 // steps holds for no more than that.
 func (t *Thought) Left(think int32) int32 { return max(0, t.limit-think) }
-
-// Entropy says whether there was another reason to wait for than the cap.
-func (t *Thought) Entropy() Entropy {
-	switch {
-	case !t.budget.Entropy:
-		return Disabled
-	case !t.measured:
-		return Absent
-	}
-	return Measured
-}
 
 // over forgets what only a thought that goes on needs.
 func (t *Thought) over() { t.estimator = nil }

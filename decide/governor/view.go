@@ -3,7 +3,6 @@ package governor
 import (
 	"math/bits"
 
-	"meridian/decide/entropy"
 	"meridian/decide/phase"
 	"meridian/decide/policy"
 	"meridian/kv"
@@ -16,18 +15,13 @@ type View struct {
 	Phase                 kv.Phase
 	State                 policy.State
 	Prompt, Think, Output int32
-	// Limit is the longest that its thought may be, Forced why it was ended, and
-	// Entropy whether there was another reason to wait for than the cap.
-	Limit   int32
-	Forced  ForceReason
-	Entropy Entropy
-	// Signal is what its estimator knows; nothing before and after the thought.
-	Signal entropy.Signal
+	// Limit is the longest that its thought may be, Forced why it was ended.
+	Limit  int32
+	Forced ForceReason
 	// Preemptions is how often it lost its blocks. Stopped: when it last had to stop, the
-	// policy had chosen it, by Reclaim for Reason; else others only came first.
+	// policy had chosen it, for Reason; else others only came first.
 	Preemptions int32
 	Stopped     bool
-	Reclaim     policy.Reclaim
 	Reason      policy.Reason
 }
 
@@ -37,11 +31,8 @@ func (g *Governor) Views(to []View) []View {
 		r := &g.snapshot.Requests[i]
 		v := View{
 			Sequence: s.number, Arrived: r.Arrived, Phase: r.Phase, State: r.State, Prompt: r.Prompt, Think: r.Think, Output: r.Output,
-			Limit: s.thought.limit, Forced: s.forced, Entropy: s.thought.Entropy(), Preemptions: r.Preemptions,
-			Stopped: s.chosen, Reclaim: s.victim.Reclaim, Reason: s.victim.Reason,
-		}
-		if s.thought.estimator != nil {
-			v.Signal = s.thought.estimator.Signal()
+			Limit: s.thought.limit, Forced: s.forced, Preemptions: r.Preemptions,
+			Stopped: s.chosen, Reason: s.victim.Reason,
 		}
 		to = append(to, v)
 	}
