@@ -3,7 +3,6 @@ package kv
 import (
 	"encoding/binary"
 	"encoding/hex"
-	"fmt"
 
 	"github.com/zeebo/blake3"
 )
@@ -13,17 +12,6 @@ import (
 type Hash [32]byte
 
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
-
-// ParseHash reads the 64 hex digits that String writes.
-func ParseHash(text string) (Hash, error) {
-	var h Hash
-	raw, err := hex.DecodeString(text)
-	if err != nil || len(raw) != len(h) {
-		return Hash{}, fmt.Errorf("kv: %q is not a hash: want %d hex digits", text, 2*len(h))
-	}
-	copy(h[:], raw)
-	return h, nil
-}
 
 // Scope is what a KV cache is of, besides its tokens. Caches of different
 // scopes never share a block, however equal their tokens are.
@@ -60,35 +48,12 @@ type BlockKey = Hash
 
 // NextBlockKey returns the key of the block holding tokens after parent.
 func NextBlockKey(parent Hash, tokens []uint32) BlockKey {
-	var chain keyChain
-	return chain.next(parent, tokens)
-}
-
-// AppendBlockKeys appends the keys of every full block of blockTokens tokens.
-// Tokens of a last, partial block have no key yet.
-func AppendBlockKeys(keys []BlockKey, scope Scope, tokens []uint32, blockTokens int) []BlockKey {
-	if blockTokens < 1 {
-		panic("kv: blockTokens must be positive")
-	}
-	var chain keyChain
-	for parent := scope.Root(); len(tokens) >= blockTokens; tokens = tokens[blockTokens:] {
-		parent = chain.next(parent, tokens[:blockTokens])
-		keys = append(keys, parent)
-	}
-	return keys
-}
-
-// keyChain keeps the buffer that is hashed, so that a long sequence allocates
-// once.
-type keyChain struct{ buf []byte }
-
-func (c *keyChain) next(parent Hash, tokens []uint32) BlockKey {
-	c.buf = append(c.buf[:0], blockDomain)
-	c.buf = append(c.buf, parent[:]...)
+	buf := make([]byte, 0, 1+len(parent)+4*len(tokens))
+	buf = append(append(buf, blockDomain), parent[:]...)
 	for _, token := range tokens {
-		c.buf = binary.LittleEndian.AppendUint32(c.buf, token)
+		buf = binary.LittleEndian.AppendUint32(buf, token)
 	}
-	return blake3.Sum256(c.buf)
+	return blake3.Sum256(buf)
 }
 
 // KeptTenants begins the names of the object cache's tenants whose objects are caches that

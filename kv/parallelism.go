@@ -114,11 +114,6 @@ func (p Parallelism) Heads(tp, kvHeads int) (first, end int) {
 	return first, max(first+1, (tp+1)*kvHeads/p.TP)
 }
 
-// Equal reports whether p and other cut a model the same way.
-func (p Parallelism) Equal(other Parallelism) bool {
-	return p.TP == other.TP && p.CP == other.CP && p.DP == other.DP && slices.Equal(p.Stages, other.Stages)
-}
-
 // String writes what ParseParallelism reads, e.g. "tp=2,pp=3+4,cp=1,dp=1".
 func (p Parallelism) String() string {
 	return fmt.Sprintf("tp=%d,pp=%s,cp=%d,dp=%d", p.TP, p.stagesString(), p.CP, p.DP)

@@ -13,9 +13,6 @@ func (r TokenRange) Len() int { return max(0, r.End-r.Start) }
 // Empty reports whether no token is in r.
 func (r TokenRange) Empty() bool { return r.End <= r.Start }
 
-// Contains reports whether position is in r.
-func (r TokenRange) Contains(position int) bool { return r.Start <= position && position < r.End }
-
 // Intersect returns the tokens that are in both.
 func (r TokenRange) Intersect(other TokenRange) TokenRange {
 	both := TokenRange{Start: max(r.Start, other.Start), End: min(r.End, other.End)}

@@ -42,7 +42,7 @@ func parrot(t *testing.T, asked *[]openai.ChatRequest) string {
 			return
 		}
 		_ = events.SendData([]byte(`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`))
-		_ = events.Done()
+		_ = events.SendData([]byte(openai.Done))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL

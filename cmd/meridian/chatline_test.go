@@ -121,7 +121,7 @@ func listener(t *testing.T) (url string, heard <-chan string) {
 			return
 		}
 		_ = events.SendData([]byte(`{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`))
-		_ = events.Done()
+		_ = events.SendData([]byte(openai.Done))
 	}))
 	t.Cleanup(server.Close)
 	return server.URL, messages

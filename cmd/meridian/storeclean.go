@@ -102,7 +102,7 @@ func (c *storeScrubCommand) Run(std *stdio, all *commands) error {
 		var failed error
 		for _, name := range names {
 			bar := newProgress(std.err, "reading what "+oneLine(name)+" keeps", 0)
-			f, err := s.ScrubTelling(ctx, name, func(done, all uint64) {
+			f, err := s.Scrub(ctx, name, func(done, all uint64) {
 				bar.total = all
 				bar.set(done)
 			})

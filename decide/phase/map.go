@@ -52,9 +52,6 @@ type entry struct {
 // NewMap is the map of an engine that serves this model.
 func NewMap(m *Model) *Map { return &Map{model: m, places: make(map[Sequence]int32)} }
 
-// Model is what its sequences are read with.
-func (m *Map) Model() *Model { return m.model }
-
 // Len is how many sequences are followed.
 func (m *Map) Len() int { return len(m.places) }
 

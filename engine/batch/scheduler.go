@@ -114,9 +114,6 @@ func (s *Scheduler) Add(sequences ...*Sequence) error {
 	return nil
 }
 
-// Append adds the token that follows. All before it must be computed.
-func (s *Scheduler) Append(q *Sequence, token uint32) { q.Tokens = append(q.Tokens, token) }
-
 // Remove forgets a sequence, wherever it stands. Its blocks can be used again,
 // but for those that are held.
 func (s *Scheduler) Remove(q *Sequence) {

@@ -47,13 +47,13 @@ func TestBuiltinBits(t *testing.T) {
 func TestBuiltinShapes(t *testing.T) {
 	for name, parameters := range map[string][2]int64{"tiny": {100_000, 300_000}, "small": {9_500_000, 10_500_000}} {
 		m := builtin(t, name)
-		if n := m.config.Parameters(); n < parameters[0] || n > parameters[1] {
+		if n := parametersOf(m.config); n < parameters[0] || n > parameters[1] {
 			t.Errorf("%s has %d parameters", name, n)
 		}
 		if m.config.Layers < 4 || m.MaxContext() < 2048 {
 			t.Errorf("%s: %+v", name, m.config)
 		}
-		if bos, exists := m.BOS(); bos != 256 || !exists || !slices.Equal(m.EOS(), []uint32{257}) {
+		if bos := m.config.BOS; bos != 256 || !slices.Equal(m.EOS(), []uint32{257}) {
 			t.Errorf("%s: BOS %d, EOS %v", name, bos, m.EOS())
 		}
 		allowed := m.config.Vocab - len(m.Suppressed())
@@ -132,4 +132,18 @@ func (e *engine) zero(i int) {
 			}
 		}
 	}
+}
+
+// parametersOf is how many numbers a model has learned, or rolled.
+func parametersOf(c Config) int64 {
+	hidden, width, kvWidth := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
+	layer := 2*hidden*width + 2*hidden*kvWidth + 3*hidden*int64(c.Intermediate) + 2*hidden
+	if c.HeadNorms {
+		layer += 2 * int64(c.HeadDim)
+	}
+	embeddings := int64(c.Vocab) * hidden
+	if !c.Tied {
+		embeddings *= 2
+	}
+	return int64(c.Layers)*layer + embeddings + hidden
 }

@@ -89,17 +89,3 @@ func (c Config) Validate() error {
 func (c Config) Geometry() kv.Geometry {
 	return kv.Uniform(c.Layers, kv.Layer{KVHeads: c.KVHeads, HeadDim: c.HeadDim}, kv.Float32)
 }
-
-// Parameters is how many numbers the model has learned, or rolled.
-func (c Config) Parameters() int64 {
-	hidden, width, kvWidth := int64(c.Hidden), int64(c.Heads*c.HeadDim), int64(c.KVHeads*c.HeadDim)
-	layer := 2*hidden*width + 2*hidden*kvWidth + 3*hidden*int64(c.Intermediate) + 2*hidden
-	if c.HeadNorms {
-		layer += 2 * int64(c.HeadDim)
-	}
-	embeddings := int64(c.Vocab) * hidden
-	if !c.Tied {
-		embeddings *= 2
-	}
-	return int64(c.Layers)*layer + embeddings + hidden
-}

@@ -130,10 +130,5 @@ func (m *Model) Suppressed() []uint32 { return slices.Clone(m.config.Suppressed)
 // EOS lists the tokens that end a text.
 func (m *Model) EOS() []uint32 { return slices.Clone(m.config.EOS) }
 
-// BOS returns the token a text begins with, if there is one.
-func (m *Model) BOS() (token uint32, exists bool) {
-	return uint32(max(m.config.BOS, 0)), m.config.BOS >= 0
-}
-
 // MaxContext is how many tokens a text may have, prompt and answer together.
 func (m *Model) MaxContext() int { return m.config.Context }

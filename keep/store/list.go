@@ -194,15 +194,10 @@ type Scrubbed struct {
 }
 
 // Scrub reads every object of an owner, of all tenants, and checks its sums. What is
-// broken is dropped. The context bounds the whole of it; without a deadline each
-// object has the store's timeout.
-func (s *Store) Scrub(ctx context.Context, name string) (Scrubbed, error) {
-	return s.ScrubTelling(ctx, name, func(uint64, uint64) {})
-}
-
-// ScrubTelling is Scrub that tells after each object how many bytes of all it has
-// gone through.
-func (s *Store) ScrubTelling(ctx context.Context, name string, tell func(done, all uint64)) (Scrubbed, error) {
+// broken is dropped. It tells after each object how many bytes of all it has gone
+// through. The context bounds the whole of it; without a deadline each object has the
+// store's timeout.
+func (s *Store) Scrub(ctx context.Context, name string, tell func(done, all uint64)) (Scrubbed, error) {
 	var found Scrubbed
 	var done, all uint64
 	objects, err := s.List(ctx, ListOptions{Owner: name, AllTenants: true, Most: math.MaxInt})

@@ -81,11 +81,11 @@ func TestBytesThatChangeAreAMiss(t *testing.T) {
 	}
 	flip("scrubbed", 5000)
 	flip("scrubbed too", 500<<10)
-	found, err := client.Scrub(soon(t), "a")
+	found, err := client.Scrub(soon(t), "a", func(uint64, uint64) {})
 	if err != nil || found.Objects != 6 || found.Torn != 2 || found.Gone != 0 {
 		t.Fatalf("%+v: %v", found, err)
 	}
-	if found, err = a.Scrub(soon(t), "a"); err != nil || found.Objects != 6 || found.Torn != 0 {
+	if found, err = a.Scrub(soon(t), "a", func(uint64, uint64) {}); err != nil || found.Objects != 6 || found.Torn != 0 {
 		t.Fatalf("%+v: %v", found, err)
 	}
 	kept, _ := a.Kept()

@@ -23,9 +23,8 @@ func (d *Device) Alloc(bytes uint64) (*Memory, error) {
 	return m, nil
 }
 
-// At is where it begins, and Bytes how long it is.
-func (m *Memory) At() Pointer   { return m.at }
-func (m *Memory) Bytes() uint64 { return m.bytes }
+// At is where it begins.
+func (m *Memory) At() Pointer { return m.at }
 
 // Export returns the name by which another process imports it.
 func (m *Memory) Export() (IPCHandle, error) {

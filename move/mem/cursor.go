@@ -28,14 +28,6 @@ func (c *Cursor) Next(limit uint64) (offset, length uint64) {
 	return offset, length
 }
 
-// Peek is the length of the piece that Next would hand out without a limit.
-func (c *Cursor) Peek() uint64 {
-	if c.left == 0 {
-		return 0
-	}
-	return c.runs[0].Length - c.taken
-}
-
 // Run is what Next would hand out, piece by piece, up to the end of the run: pieces at
 // equal distances, or the rest of one.
 func (c *Cursor) Run() Run {

@@ -112,9 +112,6 @@ func (s *Spans) Pieces() uint64 { return s.pieces }
 // Runs returns the runs; they belong to s.
 func (s *Spans) Runs() []Run { return s.runs }
 
-// Reset empties s and keeps its memory.
-func (s *Spans) Reset() { *s = Spans{runs: s.runs[:0]} }
-
 // Same reports whether both are one list of runs, as copies of Spans are: what was found
 // out about one is true of the other.
 func (s *Spans) Same(as *Spans) bool {

@@ -181,9 +181,6 @@ const hashedAtOnce = 8 << 10
 // equal move the same bytes to the same places.
 func (p *Plan) Digest() kv.Hash { return p.digest }
 
-// Shape is what the plan was made with.
-func (p *Plan) Shape() *Shape { return p.shape }
-
 // Flows returns everything that moves, by source rank, then destination rank.
 // There is at most one flow between two ranks. The slice belongs to the plan.
 func (p *Plan) Flows() []Flow { return p.flows }
@@ -193,17 +190,6 @@ func (p *Plan) From(src int) []Flow {
 	first, _ := slices.BinarySearchFunc(p.flows, src, func(f Flow, rank int) int { return cmp.Compare(f.Src, rank) })
 	end, _ := slices.BinarySearchFunc(p.flows, src+1, func(f Flow, rank int) int { return cmp.Compare(f.Src, rank) })
 	return p.flows[first:end]
-}
-
-// To returns what a destination rank receives.
-func (p *Plan) To(dst int) []Flow {
-	var incoming []Flow
-	for _, f := range p.flows {
-		if f.Dst == dst {
-			incoming = append(incoming, f)
-		}
-	}
-	return incoming
 }
 
 // Bytes is how much moves in all.

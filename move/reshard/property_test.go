@@ -156,7 +156,7 @@ func views(t fataler, c configuration, plan *Plan) {
 		sent = append(sent, list(plan.From(rank))...)
 	}
 	for rank := range c.dst.Parallelism.Ranks() {
-		received = append(received, list(theirs.To(rank))...)
+		received = append(received, list(incoming(theirs, rank))...)
 	}
 	slices.SortStableFunc(received, func(a, b run) int {
 		if a.src != b.src {
@@ -327,4 +327,9 @@ func TestReplicasShareTheLoad(t *testing.T) {
 			}
 		}
 	})
+}
+
+// incoming is what a destination rank receives.
+func incoming(p *Plan, dst int) []Flow {
+	return slices.DeleteFunc(slices.Clone(p.Flows()), func(f Flow) bool { return f.Dst != dst })
 }

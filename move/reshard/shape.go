@@ -80,17 +80,8 @@ func shapeDigest(src, dst Side) kv.Hash {
 	return blake3.Sum256(dst.appendTo(src.appendTo(append(b, shapeDomain...))))
 }
 
-// Src is the side that sends.
-func (s *Shape) Src() Side { return s.src.clone() }
-
-// Dst is the side that receives.
-func (s *Shape) Dst() Side { return s.dst.clone() }
-
 // Groups is how many block tables a request has on each side.
 func (s *Shape) Groups() int { return s.components[len(s.components)-1].group + 1 }
-
-// Digest is of both sides. It names the shape.
-func (s *Shape) Digest() kv.Hash { return s.digest }
 
 func (s *Shape) addNeeds() error {
 	src, err := memories(s.src, s.components)

@@ -1,9 +1,6 @@
 package openai
 
-import (
-	"encoding/json"
-	"net/http"
-)
+import "net/http"
 
 // EventWriter writes a stream. Every event is flushed: people read along.
 type EventWriter struct {
@@ -20,15 +17,6 @@ func NewEventWriter(w http.ResponseWriter) *EventWriter {
 	header.Set("Cache-Control", "no-cache")
 	header.Set("X-Accel-Buffering", "no") // proxies that know it do not hold events back
 	return &EventWriter{to: w, flush: http.NewResponseController(w)}
-}
-
-// Send writes v as one event.
-func (e *EventWriter) Send(v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return e.SendData(data)
 }
 
 // SendData writes an event with data that is one line.
@@ -50,6 +38,3 @@ func (e *EventWriter) write() error { return e.SendAll(e.buffer) }
 // Fault writes an error as an event, which is how a stream that has begun
 // tells of one. It ends the stream: no Done follows.
 func (e *EventWriter) Fault(problem *Error) error { return e.SendData(problem.JSON()) }
-
-// Done ends the stream.
-func (e *EventWriter) Done() error { return e.SendData([]byte(Done)) }

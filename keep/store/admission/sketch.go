@@ -54,9 +54,6 @@ func (s *Sketch) Count(hash uint64) int {
 	return least
 }
 
-// Bytes is how much memory it takes.
-func (s *Sketch) Bytes() int { return len(s.counters) }
-
 func (s *Sketch) at(row int, hash uint64) *uint8 {
 	h := (hash + uint64(row)*0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd // each row has bits of its own
 	h ^= h >> 32

@@ -130,9 +130,6 @@ func (h *Heap) Bounds() Bounds { return h.bounds }
 // Headers is how many there are.
 func (h *Heap) Headers() uint32 { return h.headers.count }
 
-// Epoch is the arena's.
-func (h *Heap) Epoch() uint32 { return h.u32(ctlEpoch).Load() }
-
 // HeaderOffset is where a header lies.
 func (h *Heap) HeaderOffset(i uint32) uint64 { return h.headers.base + HeaderSize*uint64(i) }
 

@@ -2,7 +2,6 @@ package handoff
 
 import (
 	"fmt"
-	"slices"
 
 	"meridian/internal/fields"
 	"meridian/kv"
@@ -110,16 +109,6 @@ func (r *Rank) validate(need uint64) error {
 		return fmt.Errorf("%d bytes of memory, its share of the cache takes %d", have, need)
 	}
 	return nil
-}
-
-// Members lists the agents that have ranks of e, in order.
-func (e *Engine) Members() []kv.Member {
-	all := make([]kv.Member, 0, len(e.Ranks))
-	for i := range e.Ranks {
-		all = append(all, e.Ranks[i].Agent)
-	}
-	slices.SortFunc(all, kv.Member.Compare)
-	return slices.Compact(all)
 }
 
 // Party is one side of a hand-off: an engine, and where it keeps the request.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -41,4 +42,34 @@ func Reference() string {
 // markdown keeps the angle brackets and bars of plain text from being markup.
 func markdown(text string) string {
 	return strings.NewReplacer("<", `\<`, "|", `\|`, "*", `\*`).Replace(text)
+}
+
+// SchemaJSON is what validation in another language needs of the schema.
+func SchemaJSON() []byte {
+	type jsonField struct {
+		Name    string `json:"name"`
+		Kind    Kind   `json:"kind"`
+		Default any    `json:"default"`
+		Range
+		Choices []Choice `json:"choices,omitempty"`
+	}
+	type jsonSection struct {
+		Name   string      `json:"name"`
+		Named  bool        `json:"named"`
+		Listed bool        `json:"listed"`
+		Fields []jsonField `json:"fields"`
+	}
+	var sections []jsonSection
+	for _, s := range Schema() {
+		js := jsonSection{Name: s.Name, Named: s.Named, Listed: s.Listed}
+		for _, f := range s.Fields {
+			js.Fields = append(js.Fields, jsonField{f.Name, f.Kind, f.Default, f.Range, f.Choices})
+		}
+		sections = append(sections, js)
+	}
+	out, err := json.MarshalIndent(map[string]any{"sections": sections}, "", " ")
+	if err != nil {
+		panic(err) // the schema is a constant of this package
+	}
+	return append(out, '\n')
 }

@@ -1,0 +1,4 @@
+package batch
+
+// Append adds the token that follows. All before it must be computed.
+func (s *Scheduler) Append(q *Sequence, token uint32) { q.Tokens = append(q.Tokens, token) }
