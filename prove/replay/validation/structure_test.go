@@ -49,7 +49,7 @@ func virtual(t *testing.T, p replay.Profile, requests []workload.Request) []answ
 			a := &answers[w.Sequence.Owner.(int)]
 			a.tokens = append(a.tokens, now)
 			letter++
-			s.Append(w.Sequence, letter)
+			w.Sequence.Tokens = append(w.Sequence.Tokens, letter)
 			if len(a.tokens) == int(a.request.Think+a.request.Output) {
 				s.Remove(w.Sequence)
 				ended++
