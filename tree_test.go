@@ -86,6 +86,31 @@ func parsed(t *testing.T, tests bool) map[string][]*ast.File {
 	return byDirectory
 }
 
+// screenLines is how long a function of the product may be.
+const screenLines = 70
+
+func TestFunctionsFitAScreen(t *testing.T) {
+	for _, path := range sources(t, ".go") {
+		if strings.HasSuffix(path, "_test.go") || strings.HasSuffix(path, ".pb.go") {
+			continue
+		}
+		files := token.NewFileSet()
+		parsed, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range parsed.Decls {
+			f, isFunction := d.(*ast.FuncDecl)
+			if !isFunction {
+				continue
+			}
+			if lines := files.Position(f.End()).Line - files.Position(f.Pos()).Line + 1; lines > screenLines {
+				t.Errorf("%s: %s has %d lines, a screen has %d: split it", path, f.Name.Name, lines, screenLines)
+			}
+		}
+	}
+}
+
 func TestEveryPackageHasOneDoc(t *testing.T) {
 	for directory, files := range parsed(t, false) {
 		docs := 0

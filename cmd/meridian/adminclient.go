@@ -1,12 +1,12 @@
 package main
 
 import (
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
 
+	"meridian/member/trust"
 	"meridian/run/cell/openaiclient"
 	"meridian/run/config"
 )
@@ -55,10 +55,7 @@ type withKey struct {
 }
 
 func (t withKey) RoundTrip(r *http.Request) (*http.Response, error) {
-	host := r.URL.Hostname()
-	ip := net.ParseIP(host)
-	isLocal := host == "localhost" || ip != nil && ip.IsLoopback()
-	if t.key != "" && (strings.EqualFold(r.URL.Scheme, "https") || isLocal) {
+	if t.key != "" && (strings.EqualFold(r.URL.Scheme, "https") || trust.IsLoopback(r.URL.Hostname())) {
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+t.key)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -41,12 +40,7 @@ type benchCommands struct {
 
 type benchTransfer struct {
 	transfer.Options
-	JSON       rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
-	Pin        bool     `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
-	Dir        string   `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
-	Latency    bool     `help:"Measure the latency of a 4 KiB write with notification instead."`
-	PeersDir   string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL and Mooncake; default ${default}."`
-	CPUProfile string   `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of both of Meridian's processes there."`
+	JSON rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
 }
 
 func (c *benchTransfer) Help() string {
@@ -57,14 +51,12 @@ func (c *benchTransfer) Help() string {
 }
 
 func (c *benchTransfer) Run(std *stdio) error {
-	o := c.Options
-	o.Pin, o.Dir, o.Latency, o.PeersDir, o.CPUProfile = c.Pin, c.Dir, c.Latency, c.PeersDir, c.CPUProfile
 	var err error
-	if o.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
+	if c.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
 		return err
 	}
-	o.Setting = settingOf(std)
-	return measure(std, "bench transfer", transfer.Run, o, c.JSON)
+	c.Setting = settingOf(std)
+	return measure(std, "bench transfer", transfer.Run, c.Options, c.JSON)
 }
 
 // ourselves is a command of this program.
@@ -132,10 +124,8 @@ func printReport(std *stdio, r findings, file rowsFile) error {
 
 type benchHandoff struct {
 	transfer.HandOffOptions
-	JSON     rowsFile      `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
-	Dir      string        `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
-	Observed bool          `help:"Measure what being watched costs instead: the page open and 1 % traced, against neither; and a scrape of metrics."`
-	Round    time.Duration `default:"5s" placeholder:"TIME" help:"For how long a round goes on, with --observed; default ${default}."`
+	JSON     rowsFile `placeholder:"[FILE]" help:"Print the rows as JSON instead of the table; with FILE, write them there beside it."`
+	Observed bool     `help:"Measure what being watched costs instead: the page open and 1 % traced, against neither; and a scrape of metrics."`
 }
 
 func (c *benchHandoff) Help() string {
@@ -150,17 +140,15 @@ func (c *benchHandoff) Help() string {
 }
 
 func (c *benchHandoff) Run(std *stdio) error {
-	o := c.HandOffOptions
-	o.Dir, o.Round = c.Dir, c.Round
 	var err error
-	if o.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
+	if c.ServeCommand, err = ourselves("bench", "__serve"); err != nil {
 		return err
 	}
-	o.Setting = settingOf(std)
+	c.Setting = settingOf(std)
 	if c.Observed {
-		return measure(std, "bench handoff", transfer.RunObserved, o, c.JSON)
+		return measure(std, "bench handoff", transfer.RunObserved, c.HandOffOptions, c.JSON)
 	}
-	return measure(std, "bench handoff", transfer.RunHandOff, o, c.JSON)
+	return measure(std, "bench handoff", transfer.RunHandOff, c.HandOffOptions, c.JSON)
 }
 
 // settingOf is what every measurement that this program starts is told.

@@ -4,10 +4,7 @@ import cachebench "meridian/prove/bench/cache"
 
 type benchCache struct {
 	cachebench.Options
-	JSON     rowsFile `placeholder:"[FILE]" help:"Print everything as JSON instead of tables; with FILE, write it there beside them."`
-	Dir      string   `type:"existingdir" placeholder:"DIR" help:"Where cells and disks of the measurement are (default: the system's directory for temporary files)."`
-	PeersDir string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put versitygw, an S3 server; default ${default}."`
-	Venv     string   `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
+	JSON rowsFile `placeholder:"[FILE]" help:"Print everything as JSON instead of tables; with FILE, write it there beside them."`
 }
 
 func (c *benchCache) Help() string {
@@ -20,7 +17,6 @@ func (c *benchCache) Help() string {
 }
 
 func (c *benchCache) Run(std *stdio) error {
-	o := c.Options
-	o.Dir, o.PeersDir, o.Venv, o.Setting = c.Dir, c.PeersDir, c.Venv, settingOf(std)
-	return measure(std, "bench cache", cachebench.Run, o, c.JSON)
+	c.Setting = settingOf(std)
+	return measure(std, "bench cache", cachebench.Run, c.Options, c.JSON)
 }

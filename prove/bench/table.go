@@ -13,17 +13,17 @@ import (
 
 // Head is what every report begins with.
 type Head struct {
-	Version string
-	Date    time.Time
+	Version string    `json:"version"`
+	Date    time.Time `json:"date"`
 	// Absent peers, and why.
-	Absent []Absence
+	Absent []Absence `json:"absent,omitempty"`
 	// Others is how many cores were used by processes that are not part of the
 	// run, on average: the more, the less the figures say.
-	Others float64
+	Others float64 `json:"-"`
 }
 
 // NewHead begins a report of a run of this version that begins now.
-func NewHead(version string) Head { return Head{Version: version, Date: time.Now()} }
+func NewHead(version string) Head { return Head{Version: version, Date: time.Now().UTC()} }
 
 // Miss notes an absent peer once, however often it is.
 func (h *Head) Miss(a Absence) {

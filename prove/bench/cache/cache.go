@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"meridian/prove/bench"
 )
@@ -43,13 +42,10 @@ type Options struct {
 	Objects  []bench.Size `name:"object" default:"256KiB,1MiB,4MiB" placeholder:"SIZE" help:"Sizes of objects on disk; default ${default}."`
 	Total    bench.Size   `default:"512MiB" placeholder:"SIZE" help:"Bytes that a round writes to the disk and reads; default ${default}."`
 	Rounds   int          `default:"5" placeholder:"N" help:"Rounds that each ratio is the median of; default ${default}."`
-	// Dir is where states and disks of the measurement lie; empty means the system's
-	// directory for temporary files.
-	Dir string `kong:"-"`
-	// PeersDir is where `make peers` put versitygw.
-	PeersDir string `kong:"-"`
-	// Venv is the virtual environment that has vLLM; empty has cell.FindVLLM look for one.
-	Venv          string `kong:"-"`
+	Dir      string       `type:"existingdir" placeholder:"DIR" help:"Where cells and disks of the measurement are (default: the system's directory for temporary files)."`
+	PeersDir string       `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put versitygw, an S3 server; default ${default}."`
+	Venv     string       `placeholder:"DIR" help:"Virtual environment with vLLM and Meridian's Python package (default: the active one, else .peers/vllm, else vllm on PATH)."`
+
 	bench.Setting `kong:"-"`
 }
 
@@ -96,7 +92,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
-	r := &Report{Version: o.Version, Date: time.Now().UTC(), Machine: bench.Machine()}
+	r := &Report{Head: bench.NewHead(o.Version), Machine: bench.Machine()}
 	for _, part := range Parts() {
 		if !slices.Contains(o.Parts, part) {
 			continue

@@ -5,30 +5,19 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"meridian/prove/bench"
 )
 
 // Report is what a run found; parts that were not measured are not there.
 type Report struct {
-	Version string    `json:"version"`
-	Date    time.Time `json:"date"`
-	Machine string    `json:"machine"`
-	// Absent is what is not measured, and why.
-	Absent []bench.Absence `json:"absent,omitempty"`
+	bench.Head
+	Machine string `json:"machine"`
 
 	Trace *TraceReport `json:"trace,omitempty"`
 	Tiers *TiersReport `json:"tiers,omitempty"`
 	Disk  *DiskReport  `json:"disk,omitempty"`
 	VLLM  *VLLMReport  `json:"vllm,omitempty"`
-}
-
-// miss notes something absent once.
-func (r *Report) miss(a bench.Absence) {
-	if !slices.Contains(r.Absent, a) {
-		r.Absent = append(r.Absent, a)
-	}
 }
 
 // WriteJSON writes everything for programs.
@@ -39,8 +28,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 // WriteText writes tables for people.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	head := bench.Head{Version: r.Version, Date: r.Date, Absent: r.Absent}
-	b.WriteString(head.Text())
+	b.WriteString(r.Text())
 	for _, write := range []func(io.Writer){r.Trace.write, r.Tiers.write, r.Disk.write, r.VLLM.write} {
 		write(&b)
 	}

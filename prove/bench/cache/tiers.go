@@ -69,7 +69,7 @@ func runTiers(ctx context.Context, o Options, r *Report) (*TiersReport, error) {
 		setup
 	}{{"disk", disk}, {"s3", s3}} {
 		if _, absent := o.s3Program(); below.s3 && absent != nil {
-			r.miss(*absent)
+			r.Miss(*absent)
 			continue
 		}
 		rows, err := tierRows(ctx, o, below.name, below.setup)

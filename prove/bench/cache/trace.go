@@ -137,7 +137,7 @@ func runTrace(ctx context.Context, o Options, r *Report) (*TraceReport, error) {
 	setups := traceSetups(&o)
 	for i, s := range setups {
 		if _, absent := o.s3Program(); s.s3 && absent != nil {
-			r.miss(*absent)
+			r.Miss(*absent)
 			continue
 		}
 		o.Tell(bench.Progress{Row: i + 1, Rows: len(setups), What: "trace: " + s.name, Round: 1, Rounds: 1, Who: "starting"})

@@ -57,7 +57,7 @@ type vllmBench struct {
 func runVLLM(ctx context.Context, o Options, r *Report) (_ *VLLMReport, err error) {
 	v, err := cell.FindVLLM(ctx, o.Venv)
 	if none := new(cell.NoVLLMError); errors.As(err, &none) {
-		r.miss(bench.Absence{Peer: "vLLM", Why: none.Why, Fix: none.Fix})
+		r.Miss(bench.Absence{Peer: "vLLM", Why: none.Why, Fix: none.Fix})
 		return nil, nil
 	}
 	if err != nil {

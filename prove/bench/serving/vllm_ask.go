@@ -43,7 +43,10 @@ func Ask(ctx context.Context, url string, prompt []uint32, tokens int) (a Answer
 		return a, err
 	}
 	defer response.Body.Close()
-	if err := stream(response.Body, func(chunk *openai.Chunk) error { return a.hear(chunk, time.Since(began)) }); err != nil {
+	if err := stream(response.Body, func(chunk *openai.Chunk) error {
+		a.hear(chunk, time.Since(began))
+		return nil
+	}); err != nil {
 		return a, err
 	}
 	if len(a.Tokens) != tokens {
@@ -53,24 +56,19 @@ func Ask(ctx context.Context, url string, prompt []uint32, tokens int) (a Answer
 }
 
 // hear takes a chunk of the stream that came at some time.
-func (a *Answer) hear(chunk *openai.Chunk, at time.Duration) error {
+func (a *Answer) hear(chunk *openai.Chunk, at time.Duration) {
 	if chunk.Usage != nil {
-		var usage struct {
-			Details struct {
-				Cached int `json:"cached_tokens"`
-			} `json:"prompt_tokens_details"`
+		var usage openai.Usage
+		usage.Take(chunk.Usage)
+		if usage.PromptDetails != nil {
+			a.Cached = max(a.Cached, usage.PromptDetails.CachedTokens)
 		}
-		if err := json.Unmarshal(chunk.Usage, &usage); err != nil {
-			return err
-		}
-		a.Cached = max(a.Cached, usage.Details.Cached)
 	}
 	if len(chunk.Tokens) == 0 {
-		return nil
+		return
 	}
 	if len(a.Tokens) == 0 {
 		a.First = at
 	}
 	a.Last, a.Tokens = at, append(a.Tokens, chunk.Tokens...)
-	return nil
 }

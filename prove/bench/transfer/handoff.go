@@ -23,12 +23,9 @@ type HandOffOptions struct {
 	// Models are sized down to Memory.
 	Memory bench.Size `default:"1GiB" placeholder:"SIZE" help:"What the cache of either side may take; default ${default}. A run takes about six times that."`
 	// Streams: 0 means one per core, at most 8.
-	Streams int `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
-	// Round is for how long one goes on, for RunObserved.
-	Round time.Duration `kong:"-"`
-	// Dir is where sockets are made; empty means the system's directory for
-	// such things.
-	Dir string `kong:"-"`
+	Streams int           `placeholder:"N" help:"Connections of tcp. Default one per core, at most 8."`
+	Round   time.Duration `default:"5s" placeholder:"TIME" help:"For how long a round goes on, with --observed; default ${default}."`
+	Dir     string        `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets (default: the system's directory for temporary files)."`
 	// ServeCommand runs Serve with its standard input and output.
 	ServeCommand  []string `kong:"-"`
 	bench.Setting `kong:"-"`

@@ -42,20 +42,14 @@ type Options struct {
 	Streams   int      `placeholder:"N" help:"Connections of tcp; transfers at a time of inproc and file, which move each with one core. Default one per core, at most 8."`
 	Checksums []string `name:"checksum" default:"on" placeholder:"on|off" help:"Whether Meridian checksums: on, off, or on,off for a row of each; default ${default}. Peers never do."`
 	// Protect: empty means none.
-	Protect []string `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
-	Rounds  int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
-	Peers   []string `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
-	// Dir is where sockets and files are made for the time of a run; empty means
-	// the system's directory for such things.
-	Dir string `kong:"-"`
-	// PeersDir is where `make peers` put them.
-	PeersDir string `kong:"-"`
-	// Pin gives each of Meridian's two sides half of the cores.
-	Pin bool `kong:"-"`
-	// Latency measures a small write with a notification instead.
-	Latency bool `kong:"-"`
-	// CPUProfile is a directory for a profile of each side; empty for none.
-	CPUProfile string `kong:"-"`
+	Protect    []string `default:"none" placeholder:"HOW" help:"How Meridian's memory is protected: some of none, grants, tls, each with a row of its own; default ${default}. grants has agents check a grant of the row's blocks, tls is that over TLS 1.3 (tcp only). Peers never are."`
+	Rounds     int      `default:"5" placeholder:"N" help:"Rounds that each figure is the median of; default ${default}."`
+	Peers      []string `default:"auto" placeholder:"NAME" help:"Who to measure beside: auto for all that are installed, none, or some of ${peers}; default ${default}."`
+	Pin        bool     `help:"Give each of Meridian's two processes half of the cores. Peers are pinned if they are faster so."`
+	Latency    bool     `help:"Measure the latency of a 4 KiB write with notification instead."`
+	Dir        string   `type:"existingdir" placeholder:"DIR" help:"Where host makes its sockets and file its file (default: the system's directory for temporary files)."`
+	PeersDir   string   `default:".peers" env:"MERIDIAN_PEERS_DIR" placeholder:"DIR" help:"Where make peers put NIXL and Mooncake; default ${default}."`
+	CPUProfile string   `name:"cpuprofile" placeholder:"DIR" help:"Write CPU profiles of both of Meridian's processes there."`
 	// ServeCommand runs Serve with its standard input and output.
 	ServeCommand  []string `kong:"-"`
 	bench.Setting `kong:"-"`
