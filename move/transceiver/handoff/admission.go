@@ -1,6 +1,9 @@
 package handoff
 
-import "fmt"
+import (
+	"fmt"
+	"iter"
+)
 
 // What a source takes on: each bound holds before anything is kept.
 
@@ -38,7 +41,13 @@ func (h *SourceHome) admit(now Instant, e *Engine, o *Offer) error {
 	case len(h.endings)-len(h.spent) >= h.MaxRemembered:
 		return fmt.Errorf("%w: %d tickets that were used have not expired yet", ErrDeclined, h.MaxRemembered)
 	}
-	return nil
+	return p.admitTables(func(yield func(*Party) bool) {
+		for _, o := range h.offers {
+			if !yield(&o.src) {
+				return
+			}
+		}
+	})
 }
 
 // checkTables says whether an engine can have the blocks that it says a request
@@ -47,6 +56,36 @@ func (p *Party) checkTables() error {
 	if len(p.Holding.Tables) > maxTables || p.blocks() > p.Engine.Side.Blocks {
 		return fmt.Errorf("%w: engine %s has %d blocks and at most %d block tables; a request of it names %d blocks in %d tables",
 			ErrTerms, p.Engine.ID, p.Engine.Side.Blocks, maxTables, p.blocks(), len(p.Holding.Tables))
+	}
+	if named := p.tableBytes() / blockNumberBytes; named > maxBlocks {
+		return fmt.Errorf("%w: a request of engine %s names %d blocks in all of its tables, at most %d", ErrTerms, p.Engine.ID, named, maxBlocks)
+	}
+	return nil
+}
+
+// maxTableBytes bounds what block tables of engines take at a home, and maxEngineTableBytes
+// those of one of them: a block may be in many tables, and a table is as long as an engine says.
+const (
+	maxTableBytes       = 256 << 20
+	maxEngineTableBytes = maxTableBytes / 4
+)
+
+// admitTables says whether there is room for an engine's tables beside others.
+func (p *Party) admitTables(others iter.Seq[*Party]) error {
+	own := p.tableBytes()
+	all := own
+	for other := range others {
+		if other.Engine.IsStore() {
+			continue
+		}
+		bytes := other.tableBytes()
+		if all += bytes; other.Engine.ID == p.Engine.ID {
+			own += bytes
+		}
+	}
+	if own > maxEngineTableBytes || all > maxTableBytes {
+		return fmt.Errorf("%w: block tables of engine %s would take %d bytes, at most %d, and those of all engines here %d, at most %d",
+			ErrDeclined, p.Engine.ID, own, maxEngineTableBytes, all, maxTableBytes)
 	}
 	return nil
 }

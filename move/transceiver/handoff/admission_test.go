@@ -163,3 +163,45 @@ func TestTablesAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// What all tables of an engine take is bounded, too: an engine may say that it has billions of
+// blocks, and each hand-off may name as many as a message takes.
+func TestTablesOfAnEngineAreBounded(t *testing.T) {
+	s := newStage(t)
+	for _, e := range []*Engine{s.source.engines["prefill"], s.destination.engines["decode"]} {
+		e.Side.Blocks = 1 << 32
+	}
+	large := make([]uint32, maxBlocks)
+	transfer := func(n int) kv.ID { return kv.ID{9, byte(n)} }
+	offer := func(n int, tables ...[]uint32) error {
+		_, _, err := s.source.Offer(s.now, Offer{
+			Transfer: transfer(n), Engine: "prefill", Fingerprint: testContent.Fingerprint(testKey), Tokens: 6,
+			Holding: reshard.Holding{Tables: tables}, Computed: Computed{Layers: 2}, Keep: Minute,
+		})
+		return err
+	}
+	accept := func(n int, tables ...[]uint32) error {
+		ticket := Ticket{Transfer: transfer(n), Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
+		_, _, err := s.destination.Accept(s.now, Accept{
+			Ticket: ticket.Seal(testKey), Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: tables},
+			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + Second,
+		})
+		return err
+	}
+	for name, keep := range map[string]func(n int, tables ...[]uint32) error{"offered": offer, "accepted": accept} {
+		if err := keep(99, large, large[:1]); !errors.Is(err, ErrTerms) {
+			t.Errorf("more blocks than a message between homes names are %s: %v", name, err)
+		}
+		kept := 0
+		for n := range 20 {
+			if err := keep(n, large); err == nil {
+				kept++
+			} else if !errors.Is(err, ErrDeclined) {
+				t.Fatal(err)
+			}
+		}
+		if want := maxEngineTableBytes / (maxBlocks * blockNumberBytes); kept != want {
+			t.Errorf("%d tables of %d blocks are %s, want %d", kept, len(large), name, want)
+		}
+	}
+}

@@ -53,8 +53,11 @@ func (t *DestinationHome) ended(transfer kv.ID) (how Problem, over bool) {
 }
 
 // admit says whether an engine, or an object cache, may take one more.
-func (t *DestinationHome) admit(e *Engine) error {
-	running, most := 0, t.MaxAccepts
+func (t *DestinationHome) admit(dst *Party) error {
+	if err := dst.checkTables(); err != nil {
+		return err
+	}
+	e, running, most := &dst.Engine, 0, t.MaxAccepts
 	if e.IsStore() {
 		most = t.Stores.MaxAccepts
 	}
@@ -66,7 +69,16 @@ func (t *DestinationHome) admit(e *Engine) error {
 	if running >= most {
 		return fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, running)
 	}
-	return nil
+	if e.IsStore() {
+		return nil
+	}
+	return dst.admitTables(func(yield func(*Party) bool) {
+		for _, in := range t.accepts {
+			if !yield(&in.dst) {
+				return
+			}
+		}
+	})
 }
 
 // endings remembers how the last hand-offs ended, also those that were cancelled
@@ -175,11 +187,8 @@ func (t *DestinationHome) Accept(now Instant, a Accept) (kv.ID, []Effect, error)
 	case now >= a.Deadline:
 		return kv.ID{}, nil, ErrDeadline
 	}
-	if err := t.admit(engine); err != nil {
-		return kv.ID{}, nil, err
-	}
 	dst := Party{Engine: *engine, Holding: a.Holding}
-	if err := dst.checkTables(); err != nil {
+	if err := t.admit(&dst); err != nil {
 		return kv.ID{}, nil, err
 	}
 	t.session++

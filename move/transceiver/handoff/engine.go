@@ -132,8 +132,15 @@ func (p *Party) keptBytes() int {
 	for i := range p.Engine.Ranks {
 		bytes += len(p.Engine.Ranks[i].Memory) * 32
 	}
+	return bytes + p.tableBytes()
+}
+
+const blockNumberBytes = 4
+
+// tableBytes is what a party's block tables take of that.
+func (p *Party) tableBytes() (bytes int) {
 	for _, table := range p.Holding.Tables {
-		bytes += len(table) * 4
+		bytes += len(table) * blockNumberBytes
 	}
 	return bytes
 }
