@@ -19,6 +19,8 @@ import (
 const (
 	// MaxPrefixTokens is how many tokens one of them has.
 	MaxPrefixTokens = 256 << 10
+	// MaxKeptBlocks is how many blocks the tables of a Keep name in all.
+	MaxKeptBlocks = 1 << 20
 	// MaxFinds is how many may be under way on a connection.
 	MaxFinds = 64
 )

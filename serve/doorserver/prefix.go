@@ -41,6 +41,13 @@ func (c *conn) keep(m *doorpb.Keep) *door.Problem {
 	if err != nil {
 		return problemOf(err)
 	}
+	named := 0
+	for _, table := range k.Tables {
+		named += len(table)
+	}
+	if named > door.MaxKeptBlocks {
+		return problem(door.CodeSize, "%d blocks in all block tables, at most %d", named, door.MaxKeptBlocks)
+	}
 	s.mu.Lock()
 	switch {
 	case e.keeps[k.Transfer] || e.offers[k.Transfer] != nil:

@@ -477,6 +477,7 @@ func TestKeep(t *testing.T) {
 	}
 	refusedWith(t, e.Keep(soon(t), door.Keep{Transfer: agent.NewID()}), "declined")
 	refusedWith(t, e.Keep(soon(t), door.Keep{Transfer: agent.NewID(), Tokens: make([]uint32, door.MaxPrefixTokens+1)}), "size")
+	refusedWith(t, e.Keep(soon(t), door.Keep{Transfer: agent.NewID(), Tokens: make([]uint32, 4), Tables: [][]uint32{make([]uint32, door.MaxKeptBlocks), {1}}}), "size")
 	for i := range 256 {
 		keep.Transfer = [16]byte{1, byte(i)}
 		if err := e.Keep(soon(t), keep); err != nil {
