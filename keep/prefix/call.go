@@ -60,7 +60,7 @@ func (c *Cache) onNotification(n fabric.Notification) {
 	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
 	if err != nil {
 		c.count(func(m *Metrics) { m.Malformed++ })
-		c.options.Logger.Warn("a message about kept caches cannot be read", "peer", n.From, "error", err)
+		c.options.Agent.Unreadable(n, err)
 		return
 	}
 	switch m := m.(type) {

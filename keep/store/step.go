@@ -107,7 +107,7 @@ func (s *Store) onNotification(n fabric.Notification) {
 	request, m, err := protocol.ParseMessage(n.Payload)
 	if err != nil {
 		s.counters.malformed.Add(1)
-		s.options.Logger.Warn("a message of the object cache cannot be read", "peer", n.From, "error", err)
+		s.options.Agent.Unreadable(n, err)
 		return
 	}
 	s.counters.heard.Add(1)

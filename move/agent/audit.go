@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -21,24 +22,43 @@ type Audit struct {
 
 // audit turns such events into a counter and a log line each, which is for who
 // debugs where it tells of one grant among many: the granter says in one line what
-// became of all. A peer that is
-// refused without end may not fill the log: beyond refusalsPerSecond the lines
-// are counted, and the count is told with the next one.
+// became of all.
 type audit struct {
 	logger *slog.Logger
 	clock  fabric.Clock
 
-	mu         sync.Mutex // protects the rest
-	counts     Audit
+	mu          sync.Mutex // protects the rest
+	counts      Audit
+	refusals    fewLines
+	unreadables fewLines
+}
+
+// fewLines are of what peers can cause without end, who may not fill the log: beyond
+// linesPerSecond they are counted, and the count is told with the next one.
+type fewLines struct {
 	second     time.Time
 	lines      int
 	suppressed int
 }
 
-const refusalsPerSecond = 10
+const linesPerSecond = 10
+
+// next reports whether one may be logged, and how many before it were not.
+func (f *fewLines) next(now time.Time) (suppressed int, log bool) {
+	if now.Sub(f.second) >= time.Second {
+		f.second, f.lines = now, 0
+	}
+	if f.lines++; f.lines > linesPerSecond {
+		f.suppressed++
+		return 0, false
+	}
+	suppressed, f.suppressed = f.suppressed, 0
+	return suppressed, true
+}
 
 func (u *audit) note(level slog.Level, what string, attributes ...any) {
 	u.mu.Lock()
+	suppressed, log := 0, true
 	switch what {
 	case "granted":
 		u.counts.Granted++
@@ -46,29 +66,26 @@ func (u *audit) note(level slog.Level, what string, attributes ...any) {
 		u.counts.Revoked++
 	case "refused":
 		u.counts.Refused++
+		suppressed, log = u.refusals.next(u.clock.Now())
 	case "fenced":
 		u.counts.Fenced++
 	case "checksum failed":
 		u.counts.ChecksumFailures++
-	}
-	log := true
-	if what == "refused" {
-		now := u.clock.Now()
-		if now.Sub(u.second) >= time.Second {
-			u.second, u.lines = now, 0
-		}
-		if u.lines++; u.lines > refusalsPerSecond {
-			u.suppressed++
-			log = false
-		} else if u.suppressed > 0 {
-			attributes = append(attributes, "not_logged_before", u.suppressed)
-			u.suppressed = 0
-		}
+	case "a message cannot be read": // the room that it is for counts it
+		suppressed, log = u.unreadables.next(u.clock.Now())
 	}
 	u.mu.Unlock()
+	if suppressed > 0 {
+		attributes = append(attributes, "not_logged_before", suppressed)
+	}
 	if log {
 		u.logger.Log(context.Background(), level, what, append([]any{"audit", true}, attributes...)...)
 	}
+}
+
+// Unreadable tells the log of a notification that the room which hears it cannot read.
+func (a *Agent) Unreadable(n fabric.Notification, err error) {
+	a.audit.note(slog.LevelWarn, "a message cannot be read", "peer", n.From, "magic", fmt.Sprintf("%.4q", n.Payload), "error", err)
 }
 
 func (u *audit) snapshot() Audit {

@@ -265,7 +265,7 @@ func (t *Transceiver) onNotification(n fabric.Notification) {
 	transfer, m, err := handoff.ParseMessage(n.Payload)
 	if err != nil {
 		t.count(func(c *Metrics) { c.MessagesMalformed++ })
-		t.options.Logger.Warn("a message of a hand-off cannot be read", "peer", n.From, "error", err)
+		t.options.Agent.Unreadable(n, err)
 		return
 	}
 	t.count(func(c *Metrics) { c.MessagesHeard++ })

@@ -86,7 +86,7 @@ func (d *Service) receive(n fabric.Notification) {
 	from := kv.Member{Name: n.From, Incarnation: n.Incarnation}
 	switch {
 	case err != nil:
-		d.options.Logger.Warn("a question about records cannot be read", "peer", n.From, "error", err)
+		d.options.Agent.Unreadable(n, err)
 	case question != nil:
 		q := queuedQuestion{from, number, *question}
 		first, taken := d.turns.add(q)
