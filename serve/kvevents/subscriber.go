@@ -24,7 +24,10 @@ type Options struct {
 	// Retry is how long to wait before the first new attempt, up to RetryMost for
 	// later ones; 100 ms and 5 s where they are 0.
 	Retry, RetryMost time.Duration
-	Logger           *slog.Logger
+	// MessageBytes bounds a message, whose memory is kept for the next; 64 MiB where it is 0 or
+	// more.
+	MessageBytes int
+	Logger       *slog.Logger
 }
 
 // Status is how a subscription stands.
@@ -64,6 +67,9 @@ func Open(o Options) (*Subscriber, error) {
 	}
 	if o.RetryMost <= 0 {
 		o.RetryMost = 5 * time.Second
+	}
+	if o.MessageBytes = min(o.MessageBytes, maxMessageBytes); o.MessageBytes <= 0 {
+		o.MessageBytes = maxMessageBytes
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -277,6 +283,7 @@ func (s *Subscriber) dial(ctx context.Context, to Endpoint, as socketType) (*con
 		return nil, err
 	}
 	c := &connection{socket: socket, wire: newWire(socket)}
+	c.wire.most = s.options.MessageBytes
 	c.unhook = context.AfterFunc(ctx, func() { _ = socket.Close() })
 	_ = socket.SetDeadline(time.Now().Add(handshakeTimeout)) // without one, the context still ends it
 	if err := c.wire.shake(as); err != nil {

@@ -236,6 +236,23 @@ func TestCloseAnyTime(t *testing.T) {
 	s.Close()
 }
 
+// Who follows many publishers bounds what the messages of each take.
+func TestMessagesAreBounded(t *testing.T) {
+	p := kveventstest.New(t)
+	events, _ := p.Addresses()
+	s, err := Open(Options{Events: endpoint(t, events), MessageBytes: 1 << 10, Retry: time.Millisecond, Apply: func(Batch) {}, Reset: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	p.AwaitSubscriber()
+	p.Publish(make([]byte, 2<<10))
+	until.True(t, "the message is refused", func() bool { return s.Status().Reconnects > 0 })
+	if st := s.Status(); st.Batches != 0 {
+		t.Errorf("status %+v", st)
+	}
+}
+
 func TestNoPublisherThere(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

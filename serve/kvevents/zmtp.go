@@ -45,11 +45,14 @@ const (
 type wire struct {
 	in     *bufio.Reader
 	out    io.Writer
+	most   int // bytes of a message
 	buffer []byte
 	bounds [maxFrames]int
 }
 
-func newWire(rw io.ReadWriter) *wire { return &wire{in: bufio.NewReaderSize(rw, readStep), out: rw} }
+func newWire(rw io.ReadWriter) *wire {
+	return &wire{in: bufio.NewReaderSize(rw, readStep), out: rw, most: maxMessageBytes}
+}
 
 // greeting announces version 3.0: in it a subscription is a message, which
 // libzmq of every age takes.
@@ -203,8 +206,8 @@ func (w *wire) receive() ([][]byte, error) {
 		if count == maxFrames {
 			return nil, fmt.Errorf("%w: a message of more than %d frames", ErrProtocol, maxFrames)
 		}
-		if h.size > uint64(maxMessageBytes-len(w.buffer)) {
-			return nil, fmt.Errorf("%w: a message of more than %d bytes", ErrProtocol, maxMessageBytes)
+		if h.size > uint64(w.most-len(w.buffer)) {
+			return nil, fmt.Errorf("%w: a message of more than %d bytes", ErrProtocol, w.most)
 		}
 		if err := w.fill(int(h.size)); err != nil {
 			return nil, err

@@ -129,6 +129,8 @@ const (
 	// all ranks of an engine: it is the engine that says how many ranks it has.
 	maxBlocks       = 1 << 18
 	maxEngineBlocks = 1 << 20
+	// maxEngineEvents is what messages of all ranks of an engine may take.
+	maxEngineEvents = 256 << 20
 )
 
 // cache is what one rank of an engine says that it holds.
@@ -151,7 +153,7 @@ func follow(sources []source, forgotten func(), count *cacheCounts, logger *slog
 		c := &cache{source: s, blocks: placement.NewBlocks(min(maxBlocks, maxEngineBlocks/len(sources)))}
 		var err error
 		c.subscriber, err = kvevents.Open(kvevents.Options{
-			Events: s.events, Replay: s.replay, Logger: logger,
+			Events: s.events, Replay: s.replay, MessageBytes: maxEngineEvents / len(sources), Logger: logger,
 			Apply: func(b kvevents.Batch) {
 				count.batches.Add(1)
 				if c.apply(b) {
