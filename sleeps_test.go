@@ -64,6 +64,7 @@ var sleeping = map[string]pauses{
 	"run/node/move_test.go":                      {1, pace},
 	"see/dash/dash_test.go":                      {1, simulated},
 	"see/ledger/ledger_test.go":                  {1, simulated},
+	"serve/doorstore/slow_test.go":               {2, simulated},
 	"serve/gateway/limits_test.go":               {2, "clients that read slowly, or nothing for a while"},
 	"serve/gateway/stub_test.go":                 {1, pace},
 	"python/tests/test_openai_client.py":         {1, "what was cancelled goes on no more"},

@@ -50,7 +50,8 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	var kept doorserver.PrefixCache
 	var terms door.CacheTerms
 	if n.Store != nil {
-		objects, kept = doorstore.NewCache(n.Store, o.Name, o.Store.DirectMap), doorstore.Prefixes{Cache: n.Prefixes}
+		n.objects = doorstore.NewCache(n.Store, o.Name, o.Store.DirectMap, o.Logger)
+		objects, kept = n.objects, doorstore.Prefixes{Cache: n.Prefixes}
 		terms = door.CacheTerms{BlockTokens: n.Prefixes.BlockTokens(), FindWait: o.Store.Prefixes.FindWait}
 	}
 	var opened atomic.Pointer[doorserver.Server] // engines may come before Open returns

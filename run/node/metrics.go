@@ -18,6 +18,9 @@ func (n *Agent) sources() []telemetry.Source {
 		})
 		all = append(all, telemetry.Of(n.Door.Metrics))
 	}
+	if n.objects != nil {
+		all = append(all, telemetry.Of(n.objects.Metrics))
+	}
 	if n.Governors != nil {
 		all = append(all, governorSource(n.Governors))
 	}

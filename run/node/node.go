@@ -31,6 +31,7 @@ import (
 	"meridian/see/targets"
 	"meridian/see/telemetry"
 	"meridian/serve/doorserver"
+	"meridian/serve/doorstore"
 	"meridian/serve/governing"
 )
 
@@ -106,7 +107,8 @@ type Agent struct {
 	History *history.Records
 	Survey  *survey.Survey
 
-	gpus      *vram.Pool // of what engines lend
+	objects   *doorstore.Cache // the store as the door reaches it; nil where either is missing
+	gpus      *vram.Pool       // of what engines lend
 	name      *agent.NameLock
 	identity  trust.Identity
 	telemetry *telemetry.Telemetry

@@ -198,6 +198,18 @@ var catalogue = slices.Concat([]Metric{
 		Room:   "serve/doorserver",
 	},
 	{
+		Name: "meridian_door_memory_overdue", Type: Gauge, Unit: "copies",
+		Help:   "Copies between the object cache and memory of a client that have taken longer than 5 s for 256 KiB and go on: its pages do not come. No call ends such a copy; it holds memory of its client's share until its pages come or its process ends.",
+		Action: "Above zero: the agent's log has the process; end it. Other clients are served meanwhile.",
+		Room:   "serve/doorstore",
+	},
+	{
+		Name: "meridian_door_slow_pieces_total", Type: Counter, Unit: "copies",
+		Help:   "Copies of a piece of a client's memory that took longer than 5 s, ended ones among them. Their requests fail with `deadline`.",
+		Action: "Rising: a client's memory is on a disk that hangs, or a client answers its page faults itself (userfaultfd, FUSE). The agent's log has the process.",
+		Room:   "serve/doorstore",
+	},
+	{
 		Name: "meridian_door_governed", Type: Gauge, Unit: "connections",
 		Labels: []Label{{Name: "as", Values: []string{"scheduler", "measures"}}},
 		Help:   "Connections for steps: of engines' schedulers, for which the governor decides, and of processes that measure entropies.",

@@ -46,6 +46,13 @@ type Object struct {
 type Memory struct {
 	Bytes   []byte
 	Section *mem.Section
+	Client  Client // whose section it is
+}
+
+// Client is a process at the door, as the kernel knows it.
+type Client struct {
+	User    uint32
+	Process int
 }
 
 // Size is how many bytes it has.

@@ -69,7 +69,7 @@ func (d *storeRequests) with(ctx context.Context, address, size uint64, use func
 		return err
 	}
 	defer section.Release()
-	return use(Memory{Section: section})
+	return use(Memory{Section: section, Client: Client{d.conn.peer.uid, d.conn.peer.pid}})
 }
 
 // giveBack is never given up: memory in doubt must not be given back.

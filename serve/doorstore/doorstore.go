@@ -8,6 +8,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"slices"
 	"time"
 
 	"meridian/keep/store"
@@ -21,12 +24,21 @@ type Cache struct {
 	self      string
 	directMap bool
 	staging   *staging
+	slow      *slowMemory
 }
 
 // NewCache lets the door reach a store; self is the agent, and directMap says that clients may
-// map what its owner keeps.
-func NewCache(s *store.Store, self string, directMap bool) *Cache {
-	return &Cache{store: s, self: self, directMap: directMap, staging: newStaging()}
+// map what its owner keeps. The logger hears of clients whose memory does not come.
+func NewCache(s *store.Store, self string, directMap bool, logger *slog.Logger) *Cache {
+	return &Cache{store: s, self: self, directMap: directMap, staging: newStaging(uint32(os.Geteuid())), slow: newSlowMemory(logger)}
+}
+
+// stage is memory for a copy of so many bytes of a client's.
+func (c *Cache) stage(ctx context.Context, client doorserver.Client, size uint64) (memory []byte, giveBack func(), err error) {
+	if err := c.slow.refuse(client); err != nil {
+		return nil, nil, err
+	}
+	return c.staging.take(ctx, client, size)
 }
 
 // codes are how clients are told what can come of a request.
@@ -78,12 +90,12 @@ func (c *Cache) Put(ctx context.Context, object doorserver.Object, from doorserv
 		return clientError(c.store.Put(ctx, string(object.Key), from.Bytes, o))
 	}
 	if from.Size() <= smallBytes {
-		value, giveBack, err := c.staging.take(ctx, from.Size())
+		value, giveBack, err := c.stage(ctx, from.Client, from.Size())
 		if err != nil {
 			return err
 		}
 		defer giveBack()
-		if err := from.Section.ReadAt(value, 0); err != nil {
+		if err := c.slow.copy(from.Client, func() error { return from.Section.ReadAt(value, 0) }); err != nil {
 			return err
 		}
 		return clientError(c.store.Put(ctx, string(object.Key), value, o))
@@ -120,14 +132,14 @@ func (c *Cache) write(ctx context.Context, plan *store.WritePlan, offset uint64,
 	if from.Section == nil {
 		return plan.Write(ctx, offset, from.Bytes)
 	}
-	piece, giveBack, err := c.staging.take(ctx, min(from.Size(), pieceBytes))
+	piece, giveBack, err := c.stage(ctx, from.Client, min(from.Size(), pieceBytes))
 	if err != nil {
 		return err
 	}
 	defer giveBack()
 	for at := uint64(0); at < from.Size(); at += uint64(len(piece)) {
 		piece = piece[:min(uint64(len(piece)), from.Size()-at)]
-		if err := from.Section.ReadAt(piece, at); err != nil {
+		if err := c.slow.copy(from.Client, func() error { return from.Section.ReadAt(piece, at) }); err != nil {
 			return err
 		}
 		if err := plan.Write(ctx, offset+at, piece); err != nil {
@@ -160,7 +172,7 @@ func (c *Cache) Get(ctx context.Context, object doorserver.Object, into doorserv
 		}
 		size = at.Bytes
 	}
-	value, giveBack, err := c.staging.take(ctx, size)
+	value, giveBack, err := c.stage(ctx, into.Client, size)
 	if err != nil {
 		return 0, err
 	}
@@ -169,7 +181,22 @@ func (c *Cache) Get(ctx context.Context, object doorserver.Object, into doorserv
 	if err != nil {
 		return c.sized(ctx, object, uint64(n), err)
 	}
-	return uint64(n), into.Section.WriteAt(value[:n], 0)
+	return uint64(n), c.copyOut(ctx, value[:n], into)
+}
+
+// copyOut writes a value to a client's memory, piece by piece.
+func (c *Cache) copyOut(ctx context.Context, value []byte, into doorserver.Memory) error {
+	at := uint64(0)
+	for piece := range slices.Chunk(value, pieceBytes) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := c.slow.copy(into.Client, func() error { return into.Section.WriteAt(piece, at) }); err != nil {
+			return err
+		}
+		at += uint64(len(piece))
+	}
+	return nil
 }
 
 // sized adds the size of an object that did not fit.
