@@ -98,12 +98,11 @@ func (e *Engine) bound(c *choice) {
 }
 
 // force puts tokens into an answer, one in each step. A thought is ended once.
-func (e *Engine) force(c *choice, tokens []uint32, reason string) bool {
+func (e *Engine) force(c *choice, tokens []uint32, reason string) {
 	if len(tokens) == 0 || len(c.thought.forced) > 0 || e.source.thoughts.Thinks() && !c.thinks() {
-		return false
+		return
 	}
 	c.thought.forced, c.thought.reason = tokens, reason
-	return true
 }
 
 // forces is the token that must stand at a position of the answer, if any.

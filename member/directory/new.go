@@ -90,7 +90,6 @@ func (d *directory) call(ctx context.Context, op, key string, do func(context.Co
 		return &Error{Op: op, Subject: key, Err: err}
 	}
 	defer d.active.Done()
-	d.count.calls.Add(1)
 	bounded, cancel := d.bound(ctx, d.options.CallTimeout)
 	defer cancel()
 	err := bounded.Err()

@@ -123,7 +123,6 @@ func (w *Watch) resync(life context.Context) error {
 		kind = Available
 	}
 	if w.send(life, Event{Kind: kind, Revision: snapshot.Revision, Records: snapshot.Records}) {
-		w.directory.count.resyncs.Add(1)
 		w.after, w.away = snapshot.Revision, false
 	}
 	return life.Err()

@@ -65,14 +65,11 @@ func (o *Op) UnmarshalText(text []byte) error {
 
 // Capabilities says what a fabric can do; a choice among several rests on it.
 type Capabilities struct {
-	// Local: both sides may be in this process. Remote: the peer may be in
-	// another one. SameHost: only on this machine.
-	Local, Remote, SameHost bool
-	Read, Write, Notify     bool
+	// Local: both sides may be in this process.
+	Local               bool
+	Read, Write, Notify bool
 	// Kinds of memory it can reach on its own side.
 	Kinds []mem.Kind
-	// Checksummed: bytes are verified from source to destination memory.
-	Checksummed bool
 }
 
 // Region is local memory registered with a fabric. A peer names it by ID and

@@ -35,7 +35,7 @@ func (r *rail) Name() string { return fmt.Sprintf("rail%d", r.number) }
 // Capabilities are those of move/fabric/tcp, for the memory there is here.
 func (r *rail) Capabilities() fabric.Capabilities {
 	return fabric.Capabilities{
-		Local: true, Remote: true, Read: true, Write: true, Notify: true, Kinds: []mem.Kind{mem.DRAM}, Checksummed: true,
+		Local: true, Read: true, Write: true, Notify: true, Kinds: []mem.Kind{mem.DRAM},
 	}
 }
 

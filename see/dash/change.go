@@ -102,8 +102,8 @@ func (p *Phase) quantile(before *Phase, q float64) float64 {
 // changes tells what differs between two views.
 func changes(before, now *View, at time.Time) []Event {
 	var all []Event
-	tell := func(level, text, hint, id string) {
-		all = append(all, Event{At: at.UnixMilli(), Level: level, Text: text, Hint: hint, ID: id})
+	tell := func(level, text, hint string) {
+		all = append(all, Event{At: at.UnixMilli(), Level: level, Text: text, Hint: hint})
 	}
 	workers := make(map[string]*Worker)
 	for i := range before.Workers {
@@ -114,17 +114,17 @@ func changes(before, now *View, at time.Time) []Event {
 		delete(workers, w.ID)
 		switch {
 		case was == nil:
-			tell(levelNote, fmt.Sprintf("worker %s has come, to %s", w.ID, w.Role), "", "")
+			tell(levelNote, fmt.Sprintf("worker %s has come, to %s", w.ID, w.Role), "")
 		case was.Up && !w.Up:
-			tell(levelBad, fmt.Sprintf("worker %s does not answer: %s", w.ID, orUnknown(w.Problem)), "`meridian logs "+w.ID+"` shows what it said; its requests go on elsewhere", "")
+			tell(levelBad, fmt.Sprintf("worker %s does not answer: %s", w.ID, orUnknown(w.Problem)), "`meridian logs "+w.ID+"` shows what it said; its requests go on elsewhere")
 		case w.Up && was.Up && (w.URL != was.URL || w.Served < was.Served): // between two views it ended and came back
-			tell(levelBad, fmt.Sprintf("worker %s ended, and was started again within a moment", w.ID), "`meridian logs "+w.ID+"` shows why it ended; requests that it had go on elsewhere", "")
+			tell(levelBad, fmt.Sprintf("worker %s ended, and was started again within a moment", w.ID), "`meridian logs "+w.ID+"` shows why it ended; requests that it had go on elsewhere")
 		case !was.Up && w.Up:
-			tell(levelGood, fmt.Sprintf("worker %s answers", w.ID), "", "")
+			tell(levelGood, fmt.Sprintf("worker %s answers", w.ID), "")
 		}
 	}
 	for id := range workers {
-		tell(levelBad, fmt.Sprintf("worker %s is gone", id), "`meridian status` tells whether it comes back", "")
+		tell(levelBad, fmt.Sprintf("worker %s is gone", id), "`meridian status` tells whether it comes back")
 	}
 	members := make(map[string]*Member)
 	for i := range before.Members {
@@ -137,7 +137,7 @@ func changes(before, now *View, at time.Time) []Event {
 	}
 	for name, m := range members {
 		if m.Kind == "agent" {
-			tell(levelBad, fmt.Sprintf("agent %s is gone", name), "`meridian peers --watch` shows who comes and goes", "")
+			tell(levelBad, fmt.Sprintf("agent %s is gone", name), "`meridian peers --watch` shows who comes and goes")
 		}
 	}
 	return append(all, troubles(now, at)...)

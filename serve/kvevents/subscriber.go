@@ -35,8 +35,6 @@ type Status struct {
 	Connected  bool
 	Sequence   uint64 // the number of the last batch
 	Batches    uint64
-	Events     uint64
-	Unknown    uint64 // events of kinds that are not known here
 	Gaps       uint64 // numbers were missing
 	Resets     uint64
 	Replayed   uint64 // batches
@@ -239,8 +237,6 @@ func (s *Subscriber) apply(sequence uint64, payload []byte) {
 	s.note(func(st *Status) {
 		st.Sequence, st.LastBatch = sequence, time.Now()
 		st.Batches++
-		st.Events += uint64(len(batch.Events))
-		st.Unknown += uint64(batch.Unknown)
 	})
 	if err != nil {
 		s.options.Logger.Warn("an engine's cache events cannot be read", "endpoint", s.options.Events.String(), "error", err)

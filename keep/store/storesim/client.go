@@ -246,7 +246,7 @@ func (c *call) end(answer protocol.Message, err error) {
 	case aGet:
 		c.endGet(answer, err)
 	case aLocate:
-		c.endLocate(answer, err)
+		c.endLocate(answer)
 	case aRemove:
 		if err == nil || errors.Is(err, owner.ErrMissing) {
 			c.key.add(step{kind: stepRemove}, c.begun, w.point())
@@ -305,7 +305,7 @@ func (c *call) got(b []byte, sum uint64) {
 
 // endLocate reads the object where it lies, a while later, as a process does that
 // maps the arena: what is there by then is the object, or it is gone.
-func (c *call) endLocate(answer protocol.Message, err error) {
+func (c *call) endLocate(answer protocol.Message) {
 	w, p := c.on.world, c.on
 	at, is := answer.(*protocol.Location)
 	if !is || c.asked != p.peer {

@@ -207,10 +207,7 @@ func (f *Fabric) kinds() []mem.Kind {
 
 // Capabilities says what it can do.
 func (f *Fabric) Capabilities() fabric.Capabilities {
-	return fabric.Capabilities{
-		Local: true, Remote: true, SameHost: true, Read: true, Write: true, Notify: true,
-		Kinds: f.kinds(), Checksummed: !f.options.NoChecksums,
-	}
+	return fabric.Capabilities{Local: true, Read: true, Write: true, Notify: true, Kinds: f.kinds()}
 }
 
 // Address is the machine and the path of the socket.

@@ -113,8 +113,7 @@ func (f *Fabric) Name() string { return "inproc" }
 // Capabilities says what it can do.
 func (f *Fabric) Capabilities() fabric.Capabilities {
 	return fabric.Capabilities{
-		Local: true, SameHost: true, Read: true, Write: true, Notify: true,
-		Kinds: []mem.Kind{mem.DRAM, mem.Borrowed, mem.File}, Checksummed: !f.options.NoChecksums,
+		Local: true, Read: true, Write: true, Notify: true, Kinds: []mem.Kind{mem.DRAM, mem.Borrowed, mem.File},
 	}
 }
 

@@ -163,8 +163,7 @@ func (f *Fabric) Name() string { return "tcp" }
 // Capabilities says what it can do.
 func (f *Fabric) Capabilities() fabric.Capabilities {
 	return fabric.Capabilities{
-		Local: true, Remote: true, Read: true, Write: true, Notify: true,
-		Kinds: []mem.Kind{mem.DRAM, mem.Borrowed, mem.File, mem.VRAM}, Checksummed: !f.options.NoChecksums,
+		Local: true, Read: true, Write: true, Notify: true, Kinds: []mem.Kind{mem.DRAM, mem.Borrowed, mem.File, mem.VRAM},
 	}
 }
 

@@ -44,7 +44,7 @@ func (o *offer) beginSession(now Instant, a asking, deadline Instant) []Effect {
 		err = fits(&o.src.Engine, &a.ask.Dst.Engine, &a.ask.Dst.Engine)
 	}
 	if err != nil {
-		return o.refuseSession(now, err)
+		return o.refuseSession(err)
 	}
 	o.state = offerPlanning
 	o.session.terms = &Terms{Transfer: o.Transfer, Src: o.src, Dst: a.ask.Dst, Tokens: a.ask.Tokens, ContextTokens: o.Tokens}
@@ -63,7 +63,7 @@ func (o *offer) checkAsk(a *Ask) error {
 }
 
 // refuseSession ends a session before anything was opened to its destination.
-func (o *offer) refuseSession(now Instant, err error) []Effect {
+func (o *offer) refuseSession(err error) []Effect {
 	refused := o.source.refuse(o.session.asking, o.Transfer, err)
 	o.past[o.session.from] = pastSession{o.session.ask.Session, ProblemOf(err)}
 	o.session, o.state = nil, offerHeld
@@ -78,7 +78,7 @@ func (o *offer) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 		flows, err = flowsOf(plan)
 	}
 	if err != nil {
-		return o.refuseSession(now, err)
+		return o.refuseSession(err)
 	}
 	s := o.session
 	s.flows = flows

@@ -60,7 +60,7 @@ func (r *Report) standing(p *Point, others []*Point) Standing {
 func dominates(a, z *Point) bool {
 	wins := false
 	for _, name := range Judged {
-		m, _ := metricOf(Metrics, name)
+		m := metricOf(Metrics, name)
 		d, compared := delta(m, a, z)
 		if compared && d.Verdict == Loss {
 			return false

@@ -38,7 +38,7 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 // rates. Policies that differ are found.
 func TestEqualPoliciesGetNoVerdict(t *testing.T) {
 	const experiments = 4000
-	tail, _ := metricOf(Metrics, TailTTFVT)
+	tail := metricOf(Metrics, TailTTFVT)
 	normal := func(r *rand.Rand, size float64) float64 { return 1 + size*r.NormFloat64() }
 	crooked := func(r *rand.Rand, size float64) float64 { return math.Exp(size * r.NormFloat64()) }
 	for _, c := range []struct {
@@ -119,11 +119,11 @@ func TestIntervals(t *testing.T) {
 }
 
 func TestIntervalsKeepToWhatCanBe(t *testing.T) {
-	slo, _ := metricOf(Metrics, Attainment)
+	slo := metricOf(Metrics, Attainment)
 	if i := slo.within(meanInterval([]float64{0.98, 1, 1})); i.High != 1 || i.Low >= i.Mean {
 		t.Errorf("an SLO attainment of %+v", i)
 	}
-	tail, _ := metricOf(Metrics, TailTTFVT)
+	tail := metricOf(Metrics, TailTTFVT)
 	if i := tail.within(meanInterval([]float64{1, 1, 10})); i.Low != 0 || i.High <= 10 {
 		t.Errorf("a latency of %+v", i)
 	}
@@ -165,8 +165,8 @@ func TestRounded(t *testing.T) {
 }
 
 func TestTexts(t *testing.T) {
-	ttft, _ := metricOf(Metrics, "ttft_p99")
-	slo, _ := metricOf(Metrics, Attainment)
+	ttft := metricOf(Metrics, "ttft_p99")
+	slo := metricOf(Metrics, Attainment)
 	whole := func(m Metric, change Interval, relative bool) string {
 		text, interval := changeText(m, change, relative)
 		return strings.TrimSpace(text + " " + interval)

@@ -30,7 +30,7 @@ func (r *Report) leads() []lead {
 			continue
 		}
 		for _, name := range Judged {
-			m, _ := metricOf(r.Metrics, name)
+			m := metricOf(r.Metrics, name)
 			for _, load := range r.Loads {
 				figure := func(policy string) *Value {
 					if p := r.Point(policy, load); p != nil {
@@ -50,7 +50,7 @@ func (r *Report) leads() []lead {
 
 // leadText says where the subject's lead comes from, as far as variants tell.
 func (r *Report) leadText() string {
-	tail, _ := metricOf(r.Metrics, TailTTFVT)
+	tail := metricOf(r.Metrics, TailTTFVT)
 	all := r.leads()
 	var sentences []string
 	for _, v := range r.Variants {

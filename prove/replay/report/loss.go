@@ -83,7 +83,7 @@ func (r *Report) shortLossText() string {
 func (r *Report) judgedLosses(others []string) []string {
 	var lost []string
 	for _, name := range Judged {
-		m, _ := metricOf(r.Metrics, name)
+		m := metricOf(r.Metrics, name)
 		for _, other := range others {
 			var loads []string
 			for _, load := range r.Loads {

@@ -97,7 +97,7 @@ func (c *Comparison) WriteMarkdown(w io.Writer, all bool) error {
 		if !all && change.Verdict != Win && change.Verdict != Loss {
 			continue
 		}
-		m, _ := metricOf(Metrics, change.Metric)
+		m := metricOf(Metrics, change.Metric)
 		t.Rows = append(t.Rows, []cell{
 			plain(loadText(change.Load)), plain(change.Policy), plain(m.Title), plain(m.Unit.withInterval(change.A)), plain(m.Unit.withInterval(change.B)),
 			deltaCell(m, &Delta{Change: change.Change, Relative: change.Relative, Verdict: change.Verdict}),

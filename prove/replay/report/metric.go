@@ -121,13 +121,12 @@ func catalogue() []Metric {
 	)
 }
 
-// metricOf finds a metric by its name.
-func metricOf(metrics []Metric, name string) (Metric, bool) {
-	i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name })
-	if i < 0 {
-		return Metric{}, false
+// metricOf finds a metric by its name; none has no name.
+func metricOf(metrics []Metric, name string) Metric {
+	if i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name }); i >= 0 {
+		return metrics[i]
 	}
-	return metrics[i], true
+	return Metric{}
 }
 
 // relative says whether a difference is told in per cent of the base.

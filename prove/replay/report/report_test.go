@@ -160,10 +160,10 @@ func TestVerdicts(t *testing.T) {
 // A difference must be sure, and be one: percentiles are known to a bucket of
 // their histogram, which is 1/128 wide.
 func TestVerdictsNeedADifference(t *testing.T) {
-	ttft, _ := metricOf(Metrics, "ttft_p99")
-	qoe, _ := metricOf(Metrics, "qoe")
-	throughput, _ := metricOf(Metrics, Throughput)
-	evicted, _ := metricOf(Metrics, "evicted_output_critical")
+	ttft := metricOf(Metrics, "ttft_p99")
+	qoe := metricOf(Metrics, "qoe")
+	throughput := metricOf(Metrics, Throughput)
+	evicted := metricOf(Metrics, "evicted_output_critical")
 	for _, c := range []struct {
 		m            Metric
 		values, base []float64

@@ -57,7 +57,7 @@ func (r *Report) others() []string { return append(r.peers(), r.shorteners()...)
 func (r *Report) shortTable() table {
 	t := table{Head: append([]string{"Metric", "Load", r.Subject}, r.againstHeads()...)}
 	for _, name := range Short {
-		m, _ := metricOf(r.Metrics, name)
+		m := metricOf(r.Metrics, name)
 		for _, load := range r.Loads {
 			if row := r.deltaRow(m, load); row != nil {
 				t.Rows = append(t.Rows, append([]cell{plain(m.Title), plain(loadText(load))}, row...))
@@ -104,7 +104,7 @@ func (r *Report) deltaRow(m Metric, load float64) []cell {
 func (r *Report) paretoTable() table {
 	t := table{Head: []string{"Load", "Policy"}}
 	for _, name := range Judged {
-		m, _ := metricOf(r.Metrics, name)
+		m := metricOf(r.Metrics, name)
 		t.Head = append(t.Head, m.Title)
 	}
 	t.Head = append(t.Head, "Front")
@@ -112,7 +112,7 @@ func (r *Report) paretoTable() table {
 		for _, policy := range append([]string{r.Subject}, r.others()...) {
 			row := []cell{plain(loadText(load)), plain(r.labelled(policy))}
 			for _, name := range Judged {
-				m, _ := metricOf(r.Metrics, name)
+				m := metricOf(r.Metrics, name)
 				row = append(row, figureCell(m, r.Point(policy, load)))
 			}
 			t.Rows = append(t.Rows, append(row, plain(r.frontText(policy, load))))
