@@ -41,13 +41,6 @@ const (
 	tellsInStep = 8
 )
 
-func (e *Engine) offerKeep() time.Duration {
-	if e.options.OfferKeep > 0 {
-		return e.options.OfferKeep
-	}
-	return defaultKeep
-}
-
 // offerEarly offers a prompt of which so many tokens are computed. A prompt that has to
 // be computed once more, in other blocks, is not offered early again.
 func (e *Engine) offerEarly(c *choice, computed int) {
@@ -65,7 +58,7 @@ func (e *Engine) offerEarly(c *choice, computed int) {
 	e.offers[y.transfer] = y.offer
 	message := door.Offer{
 		Transfer: y.transfer, Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens[:c.sequence.Prompt]), Tables: [][]uint32{slices.Clone(y.hold.Blocks())},
-		Whole: min(computed, c.sequence.Prompt), Keep: earlyPatience + e.offerKeep(), Leg: q.Leg,
+		Whole: min(computed, c.sequence.Prompt), Keep: earlyPatience + defaultKeep, Leg: q.Leg,
 	}
 	e.inBackground(func(ctx context.Context) {
 		ticket, err := e.door.Offer(ctx, message)
@@ -125,7 +118,7 @@ func (e *Engine) endEarly(c *choice) {
 func (e *Engine) endWithTicket(q *request, y *early) {
 	e.tellComputed(y.transfer, e.source.model.Config().Layers, 0)
 	if e.offers[y.transfer] == y.offer { // else it was taken before
-		y.stale = time.AfterFunc(e.offerKeep(), func() { e.post(func() { e.withdraw(y.transfer) }) })
+		y.stale = time.AfterFunc(defaultKeep, func() { e.post(func() { e.withdraw(y.transfer) }) })
 	}
 	q.early = nil
 	e.finishWith(q, y.ticket, nil)

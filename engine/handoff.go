@@ -82,7 +82,7 @@ func (e *Engine) offer(c *choice) {
 	e.offers[o.transfer] = o
 	message := door.Offer{
 		Transfer: o.transfer, Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())},
-		Layers: e.source.model.Config().Layers, Keep: e.options.OfferKeep, Leg: leg,
+		Layers: e.source.model.Config().Layers, Leg: leg,
 	}
 	e.inBackground(func(ctx context.Context) {
 		ticket, err := e.door.Offer(ctx, message)

@@ -61,8 +61,6 @@ type Options struct {
 	// HandoffDeadline bounds how long a request waits for its cache before the
 	// engine computes it itself; default 10 s.
 	HandoffDeadline time.Duration
-	// OfferKeep is how long an offer stays; default the agent's.
-	OfferKeep time.Duration
 
 	// Governor decides who runs and how long thoughts are; nil: the agent at Door, if it
 	// governs engines. The engine closes it.

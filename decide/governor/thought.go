@@ -24,7 +24,7 @@ func (t *Thought) Token(nats float64, boundary bool) bool {
 		return false
 	}
 	before := t.estimator.Transitions()
-	t.hear(t.estimator.Token(nats, boundary))
+	t.Heard(t.estimator.Token(nats, boundary))
 	return t.estimator.Transitions() > before
 }
 
@@ -44,17 +44,12 @@ func (t *Thought) ForkDue(paragraphEnd bool) bool {
 // Forked takes the entropy after a forced end of the thought.
 func (t *Thought) Forked(nats float64) {
 	if t.listens() {
-		t.hear(t.estimator.Forked(nats))
+		t.Heard(t.estimator.Forked(nats))
 	}
 }
 
-// Heard takes what an estimator elsewhere said.
+// Heard takes what an estimator said, here or elsewhere. The first reason is kept.
 func (t *Thought) Heard(reason entropy.Reason) {
-	t.hear(reason)
-}
-
-// hear keeps the first reason that an estimator gave.
-func (t *Thought) hear(reason entropy.Reason) {
 	if t.heard == entropy.None {
 		t.heard = reason
 	}

@@ -37,10 +37,8 @@ type OwnerOptions struct {
 	// Offers is how many extents of each size class are set aside for producers that
 	// map the arena; default none.
 	Offers int
-	// WriteTimeout is the longest that a writer may take, ReadTimeout a reader;
-	// default 30 s.
-	WriteTimeout, ReadTimeout time.Duration
-	HugePages                 bool
+	// WriteTimeout is the longest that a writer may take; default 30 s.
+	WriteTimeout time.Duration
 	// Pin is told of the memory and may pin it for GPUs; what it returns is called before
 	// the memory is unmapped, again after an error. Nil pins nothing.
 	Pin func(memory []byte) (unpin func(context.Context) error)
@@ -60,7 +58,7 @@ func (o OwnerOptions) withDefaults() (OwnerOptions, error) {
 		return o, fmt.Errorf("store: watermarks %v and %v: want 0 < low < high <= 1", o.Low, o.High)
 	case !(o.TenantQuota >= 0 && o.TenantQuota <= 1):
 		return o, fmt.Errorf("store: a quota of %v for a tenant: want a part of the heap, between 0 and 1", o.TenantQuota)
-	case o.Offers < 0 || o.WriteTimeout < 0 || o.ReadTimeout < 0:
+	case o.Offers < 0 || o.WriteTimeout < 0:
 		return o, errors.New("store: a bound or a span in OwnerOptions is negative")
 	}
 	return o, nil
@@ -117,7 +115,7 @@ func openLocalOwner(ctx context.Context, s *Store) (*localOwner, error) {
 }
 
 func (o *localOwner) make() (err error) {
-	if o.memory, err = mem.NewArena(mem.ArenaOptions{Name: "store", SizeBytes: o.options.Bytes, HugePages: o.options.HugePages, NUMANode: -1}); err != nil {
+	if o.memory, err = mem.NewArena(mem.ArenaOptions{Name: "store", SizeBytes: o.options.Bytes, NUMANode: -1}); err != nil {
 		return err
 	}
 	bytes := o.memory.Bytes(0, o.memory.Size())
@@ -180,7 +178,7 @@ func (o *localOwner) publishAs(ctx context.Context, d directory.Directory, name 
 
 func (o *localOwner) newServer(self kv.Member) *protocol.Server {
 	return protocol.NewServer(protocol.ServerOptions{
-		Self: self, WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), ReadTimeout: kv.Instant(o.options.ReadTimeout / time.Microsecond),
+		Self: self, WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond),
 	}, o.objects)
 }
 

@@ -11,7 +11,6 @@ import (
 
 // RemoveOptions say which object is meant.
 type RemoveOptions struct {
-	Preferred string
 	// Tenant is whose key it is; default the store's.
 	Tenant string
 }
@@ -27,7 +26,7 @@ func (s *Store) Remove(ctx context.Context, key string, o RemoveOptions) error {
 	if err != nil {
 		return err
 	}
-	answer, from, err := s.operate(ctx, operation{name: name, preferred: o.Preferred, request: &protocol.Remove{Name: name}})
+	answer, from, err := s.operate(ctx, operation{name: name, request: &protocol.Remove{Name: name}})
 	if err == nil {
 		if _, is := answer.(*protocol.Reply); !is {
 			err = unexpected(from, answer)

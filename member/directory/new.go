@@ -8,20 +8,18 @@ import (
 	"time"
 )
 
-// What Options mean when they say nothing.
-const (
-	DefaultCallTimeout = 5 * time.Second
-	// DefaultWatchQueue is small because falling behind costs little: a watch
-	// goes on from where it was.
-	DefaultWatchQueue = 64
-)
+// DefaultCallTimeout is what Options mean when they say nothing.
+const DefaultCallTimeout = 5 * time.Second
+
+// WatchQueue is how many events are kept for a consumer that is slow: few, because falling
+// behind costs little, a watch goes on from where it was.
+const WatchQueue = 64
 
 // Options configures New.
 type Options struct {
 	Backend     Backend // owned by the directory, which closes it
 	Clock       Clock   // nil: WallClock
 	CallTimeout time.Duration
-	WatchQueue  int // events kept for a consumer that is slow
 }
 
 func (o Options) defaulted() Options {
@@ -30,9 +28,6 @@ func (o Options) defaulted() Options {
 	}
 	if o.CallTimeout <= 0 {
 		o.CallTimeout = DefaultCallTimeout
-	}
-	if o.WatchQueue <= 0 {
-		o.WatchQueue = DefaultWatchQueue
 	}
 	return o
 }

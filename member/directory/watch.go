@@ -44,7 +44,7 @@ func (d *directory) Watch(ctx context.Context, prefix string, after Revision) (*
 	life, stop := context.WithCancel(ctx)
 	w := &Watch{
 		directory: d, prefix: prefix, after: after,
-		events: make(chan Event, d.options.WatchQueue),
+		events: make(chan Event, WatchQueue),
 		stop:   stop, done: make(chan struct{}),
 	}
 	d.mu.Lock()

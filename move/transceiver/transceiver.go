@@ -45,8 +45,8 @@ type Options struct {
 	// MaxHeldFraction is how much of an engine's blocks offers may keep from
 	// it; default 0.3.
 	MaxHeldFraction float64
-	// MaxOffers and MaxAccepts bound what runs; default 4096 each.
-	MaxOffers, MaxAccepts int
+	// MaxOffers bounds what runs; default 4096.
+	MaxOffers int
 	// Stores bounds what object caches take up; see JoinStore.
 	Stores handoff.StoreLimits
 	// Patience is the deadline of an Accept whose context has none; default one
@@ -165,7 +165,7 @@ func Open(_ context.Context, o Options) (*Transceiver, error) {
 	t.source = handoff.NewSourceHome(handoff.SourceOptions{
 		Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxHeldFraction: o.MaxHeldFraction, MaxOffers: o.MaxOffers, Stores: o.Stores,
 	})
-	t.destination = handoff.NewDestinationHome(handoff.DestinationOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, MaxAccepts: o.MaxAccepts, Stores: o.Stores})
+	t.destination = handoff.NewDestinationHome(handoff.DestinationOptions{Self: t.self, Key: o.TicketKey, Timing: o.Timing, Stores: o.Stores})
 	inbox, err := o.Agent.Listen(handoff.Magic, agent.InboxLimits{})
 	if err != nil {
 		return nil, err

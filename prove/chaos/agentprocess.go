@@ -145,13 +145,6 @@ func (p *AgentProcess) Transfer(o Post) Outcome {
 	return p.Await(p.Post(o))
 }
 
-// Cancel ends a transfer.
-func (p *AgentProcess) Cancel(posted Outcome) (out Outcome) {
-	p.t.Helper()
-	p.order("Cancel", posted.ID, &out)
-	return out
-}
-
 // Run repeats a transfer for a while.
 func (p *AgentProcess) Run(o Post, d time.Duration) (rate Rate) {
 	p.t.Helper()

@@ -112,21 +112,6 @@ func (p *agentServer) Await(id kv.ID, out *Outcome) error {
 	return nil
 }
 
-// Cancel ends a transfer.
-func (p *agentServer) Cancel(id kv.ID, out *Outcome) error {
-	t, err := p.transfer(id)
-	if err != nil {
-		return err
-	}
-	start := time.Now()
-	if err := t.Cancel(context.Background()); err != nil {
-		return err
-	}
-	_, err = t.Status()
-	*out = outcome(t, start, err)
-	return nil
-}
-
 func outcome(t *agent.Transfer, start time.Time, err error) Outcome {
 	state, _ := t.Status()
 	return Outcome{ID: t.ID, State: state, Took: time.Since(start), Err: failure(err)}

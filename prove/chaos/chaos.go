@@ -3,7 +3,7 @@
 // strings:
 //
 //	test ── Start ──► puppet: agent, tcp, arena       kill, stop, limit: from outside
-//	     ── orders over stdin (net/rpc, JSON) ──►     Post, Await, Cancel, Fill, Count …
+//	     ── orders over stdin (net/rpc, JSON) ──►     Post, Await, Fill, Count …
 //	     ◄── outcomes over stdout ──
 //
 // The puppet is the test binary itself, which Main turns into one. Tests of

@@ -27,8 +27,8 @@ func closingLeavesNothing(t *testing.T, w *World) {
 		<-watch.Events()
 		full = watch
 	}
-	churn(t, d, base, 2*directory.DefaultWatchQueue) // waits for a consumer that never comes
-	until.True(t, "a full queue", func() bool { return len(full.Events()) == directory.DefaultWatchQueue })
+	churn(t, d, base, 2*directory.WatchQueue) // waits for a consumer that never comes
+	until.True(t, "a full queue", func() bool { return len(full.Events()) == directory.WatchQueue })
 	if len(goroutines()) < len(before)+12 { // two leases, ten watches
 		t.Errorf("%d goroutines are too few to tell anything", len(goroutines()))
 	}

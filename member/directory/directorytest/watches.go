@@ -122,7 +122,7 @@ func watchEndsWithContext(t *testing.T, w *World) {
 }
 
 func slowWatcherHoldsUpNobody(t *testing.T, w *World) {
-	const changes = 10 * directory.DefaultWatchQueue
+	const changes = 10 * directory.WatchQueue
 	d, base := w.client(t), home(t)
 	begin := list(t, d, base).Revision
 	slow, err := d.Watch(t.Context(), base, begin)
@@ -149,7 +149,7 @@ func slowWatcherHoldsUpNobody(t *testing.T, w *World) {
 }
 
 func largeRevisionArrivesWhole(t *testing.T, w *World) {
-	const records = 3 * directory.DefaultWatchQueue
+	const records = 3 * directory.WatchQueue
 	d, base := w.client(t), home(t)
 	lease := grant(t, d, directory.LeaseOptions{TTL: lasting})
 	for i := range records {
@@ -163,7 +163,7 @@ func largeRevisionArrivesWhole(t *testing.T, w *World) {
 	if err := lease.Revoke(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	until.True(t, "a full queue", func() bool { return len(watch.Events()) == directory.DefaultWatchQueue })
+	until.True(t, "a full queue", func() bool { return len(watch.Events()) == directory.WatchQueue })
 	time.Sleep(50 * time.Millisecond) // the rest must not have found another way
 	gone := make(map[string]bool)
 	for len(gone) < records {
@@ -207,7 +207,7 @@ func sleeperMissesNothing(t *testing.T, w *World) {
 	defer watch.Close()
 	var view directory.View
 	view.Apply(<-watch.Events())
-	churn(t, d, base, 4*directory.DefaultWatchQueue)
+	churn(t, d, base, 4*directory.WatchQueue)
 	until.True(t, "asleep", func() bool { return d.Metrics().Lapses > 0 })
 	if err := d.Delete(t.Context(), base+"doomed", directory.Any); err != nil {
 		t.Fatal(err)

@@ -50,7 +50,6 @@ type Options struct {
 	Namespace   string
 	DialTimeout time.Duration // of one attempt to connect
 	CallTimeout time.Duration // 0: directory.DefaultCallTimeout
-	WatchQueue  int           // 0: directory.DefaultWatchQueue
 }
 
 func (o Options) checked() (Options, error) {
@@ -105,5 +104,5 @@ func Open(_ context.Context, o Options) (directory.Directory, error) {
 	}
 	c := &client{etcd: etcd, leases: pb.NewLeaseClient(etcd.ActiveConnection()), namespace: o.Namespace + "/"}
 	c.pulse = startHealthCheck(c.beat)
-	return directory.New(directory.Options{Backend: c, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
+	return directory.New(directory.Options{Backend: c, CallTimeout: o.CallTimeout})
 }

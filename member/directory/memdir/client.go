@@ -31,7 +31,6 @@ type Client struct {
 // ClientOptions configures Open.
 type ClientOptions struct {
 	CallTimeout time.Duration   // 0: directory.DefaultCallTimeout
-	WatchQueue  int             // 0: directory.DefaultWatchQueue
 	Clock       directory.Clock // of the client's process; nil: the store's
 }
 
@@ -41,7 +40,7 @@ func (s *Store) Open(o ClientOptions) (*Client, error) {
 		o.Clock = s.clock
 	}
 	l := &link{store: s, switched: make(chan struct{})}
-	d, err := directory.New(directory.Options{Backend: l, Clock: o.Clock, CallTimeout: o.CallTimeout, WatchQueue: o.WatchQueue})
+	d, err := directory.New(directory.Options{Backend: l, Clock: o.Clock, CallTimeout: o.CallTimeout})
 	if err != nil {
 		return nil, err
 	}

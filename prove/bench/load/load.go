@@ -54,7 +54,6 @@ type Options struct {
 	Closed bool
 	// Seed makes the prompts.
 	Seed uint64
-	SLO  replay.SLO
 	// Progress, if it is there, is called about once a second.
 	Progress func(Progress)
 	// Answered, if it is there, is told of each request that is complete, one after the other.
@@ -152,7 +151,7 @@ func Run(ctx context.Context, o Options, source workload.Source) (*Report, error
 	if err := o.choose(ctx); err != nil {
 		return nil, err
 	}
-	r := &run{options: o, places: make(chan struct{}, o.MaxRunning), meter: replay.NewMeter(o.SLO), kinds: make(map[string]int)}
+	r := &run{options: o, places: make(chan struct{}, o.MaxRunning), meter: replay.NewMeter(replay.SLO{}), kinds: make(map[string]int)}
 	if r.prompts, err = newPrompter(ctx, o); err != nil {
 		return nil, err
 	}
