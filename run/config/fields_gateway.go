@@ -14,7 +14,7 @@ var door = Section{
 			Name: "require_leg", Kind: Bool, Default: false,
 			Doc: "Whether an engine may hand over and take over only what a gateway of this cell has asked for, sealed with the cell's key.",
 			Tune: "Set it to true where all requests come through the gateway: clients that reach an engine by themselves then cannot make it " +
-				"take or give another request's cache.",
+				"take or give another request's cache. It covers hand-offs, not what engines keep and find in the shared cache: that goes by model, tokens and salt.",
 		},
 	},
 }
