@@ -32,7 +32,7 @@ const (
 	slowLines  = 9 // connections: with eight all of the agent's memory for copies would be taken
 )
 
-// A client reads objects into memory whose pages nobody brings, as much as it can. Another one puts and gets
+// A client reads objects into memory whose pages do not come, as much as it can. Another one puts and gets
 // as if it were alone; the agent tells of it; and all is well when the process ends.
 func TestSlowMemory(t *testing.T) {
 	if socket := os.Getenv(slowClientVariable); socket != "" {

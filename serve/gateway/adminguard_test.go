@@ -128,7 +128,7 @@ func TestAdminKeysChange(t *testing.T) {
 	}
 }
 
-// What does more than look is done for nobody who only sits in a browser of this host.
+// What does more than look is not done for a page that is only open in a browser of this host.
 func TestAdminAskedByAnotherSite(t *testing.T) {
 	c := newCell(t, 0, 1, nil)
 	for name, test := range map[string]struct {

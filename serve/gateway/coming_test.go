@@ -12,7 +12,7 @@ import (
 )
 
 // A prompt that begins like one which an engine is computing goes to that engine, and not
-// any more when that one's client has left: then nobody computes it.
+// any more when that one's client has left: then no engine computes it.
 func TestWhatBeginsAlikeGoesWhereItIsComputed(t *testing.T) {
 	for name, kinds := range map[string][2]int{"prefill engines": {3, 1}, "decode engines": {0, 3}} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestWhatBeginsAlikeGoesWhereItIsComputed(t *testing.T) {
 			}
 			third := c.record(c.post(openai.PathCompletions, completion(secondTurn, "")))
 			if strings.Contains(third.Placement, "computing") {
-				t.Errorf("when nobody computes it, it was placed as %q", third.Placement)
+				t.Errorf("when no engine computes it, it was placed as %q", third.Placement)
 			}
 		})
 	}

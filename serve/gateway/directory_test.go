@@ -113,7 +113,7 @@ func TestAHungEngineIsDoubted(t *testing.T) {
 	c.until("d0 is doubted", func() bool { return !c.roster.Get("d0@1").Up.Load() })
 	c.post(openai.PathCompletions, completion("short", "")).whole(t, "short", 5, 12)
 
-	// Doubted is better than nobody.
+	// A doubted engine is better than none.
 	if err := d.Delete(t.Context(), directory.EnginePrefix+"d1", directory.Any); err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // The end of an answer is said once, whatever becomes of its engine between the
-// end and [DONE]: nobody else is asked, and nothing fails.
+// end and [DONE]: no other engine is asked, and nothing fails.
 func TestEndIsSaidOnce(t *testing.T) {
 	usage := `,"usage":{"prompt_tokens":5,"completion_tokens":12,"total_tokens":17}`
 	for engine, test := range map[string]struct {

@@ -247,7 +247,7 @@ func TestNoResume(t *testing.T) {
 		t.Errorf("problem %q, done %v, text %q", problem, done, text)
 	}
 	if strings.Contains(fmt.Sprint(c.decode[0].seen()[0].body), "return_token_ids") {
-		t.Error("token ids were asked for that nobody uses")
+		t.Error("token ids were asked for that are not used")
 	}
 }
 
@@ -323,8 +323,8 @@ func (c *testCell) until(what string, is func() bool) {
 	until.True(c.t, what, is)
 }
 
-// Many streams at once, while engines break at every point: nobody gets a
-// token twice or not at all, and nobody hangs.
+// Many streams at once, while engines break at every point: no client gets a
+// token twice or not at all, and none hangs.
 func TestManyStreamsWhileEnginesBreak(t *testing.T) {
 	c := newCell(t, 2, 3, nil)
 	stop := make(chan struct{})

@@ -46,7 +46,7 @@ type Gateway struct {
 
 	life context.Context // ends when requests must
 	stop context.CancelFunc
-	// retiring: nobody new should come; closing: nobody new is let in.
+	// retiring: no new client should come; closing: none is let in.
 	retiring, closing atomic.Bool
 	active            sync.WaitGroup
 
@@ -138,7 +138,7 @@ func (g *Gateway) AdminAddr() string {
 // before: load balancers get time to notice.
 func (g *Gateway) Retire() { g.retiring.Store(true) }
 
-// Close lets nobody new in, waits for requests that run until ctx ends, and
+// Close lets no new client in, waits for requests that run until ctx ends, and
 // then ends them.
 func (g *Gateway) Close(ctx context.Context) error {
 	g.closing.Store(true)

@@ -11,7 +11,7 @@ import (
 
 // A ticket that no engine will use keeps blocks of a prefill engine until its lease
 // ends. Only an engine speaks to its agent, so a decode engine gets a request of one
-// token that carries the ticket as unused, and its agent tells the holder. Whoever
+// token that carries the ticket as unused, and its agent tells the holder. An engine that
 // failed the request gets it only where there is no other.
 
 // giveBackTimeout bounds that request, and maxGivingBack how many there are at a

@@ -15,7 +15,7 @@ import (
 )
 
 // A decode engine that refuses a request has not looked at its ticket: it is given
-// back at once, and the prefill engine keeps no blocks for nobody.
+// back at once, and the prefill engine keeps no blocks in vain.
 func TestTicketOfARefusedRequestIsGivenBack(t *testing.T) {
 	c := newCell(t, 1, 1, nil)
 	c.decode[0].set(habits{status: 400, fault: "no"})

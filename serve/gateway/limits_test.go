@@ -179,7 +179,7 @@ func TestDisconnectCancelsDownstream(t *testing.T) {
 			c.until("it is recorded", func() bool { return c.Metrics().Requests[ledger.Cancelled] == 1 })
 			c.until("it has left", func() bool { return c.Metrics().Running == 0 })
 			if len(c.decode[0].seen())+len(c.prefill[0].seen()) > 1 {
-				t.Error("it was tried again, for nobody")
+				t.Error("it was tried again, for no client")
 			}
 			c.close()
 			return took

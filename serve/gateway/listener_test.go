@@ -81,7 +81,7 @@ func TestRequestsBeingReadAreBounded(t *testing.T) {
 	}
 }
 
-// While nobody can wait any more, nothing is read.
+// While no more clients can wait, nothing is read.
 func TestNothingIsReadInVain(t *testing.T) {
 	c := newCell(t, 0, 1, func(o *Options) { o.MaxRunning, o.MaxWaiting = 1, -1 })
 	c.decode[0].set(habits{hangAfter: 3})
@@ -92,7 +92,7 @@ func TestNothingIsReadInVain(t *testing.T) {
 	}
 }
 
-// A body that nobody wants must come in time as well: the server reads it before
+// A body that is not wanted must come in time as well: the server reads it before
 // it answers.
 func TestBodiesThatNobodyReads(t *testing.T) {
 	c := newCell(t, 0, 1, func(o *Options) { o.BodyTimeout, o.APIKeys = 50*time.Millisecond, []string{"k"} })

@@ -132,7 +132,7 @@ func TestVLLMMovesWithItsCache(t *testing.T) {
 }
 
 // A chat that goes on in its answer says so to vLLM, which would look for the end of a thought in
-// the end of its prompt, and cannot tell how long that was. Of a completion nobody knows.
+// the end of its prompt, and cannot tell how long that was. Of a completion that is not known.
 func TestVLLMIsToldThatItAnswers(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, body string

@@ -48,7 +48,7 @@ func (c *testCell) streamOf(h habits) (id string, end func() reply) {
 }
 
 // An engine that knows nothing of moves goes on as if it had not been asked, and that is
-// counted; whoever asks for what cannot be is told so.
+// counted; an operator who asks for what cannot be is told so.
 func TestEngineThatCannotMove(t *testing.T) {
 	c := newCell(t, 0, 2, nil)
 	id, end := c.slowStream()
@@ -90,7 +90,7 @@ func TestStreamThatCannotGoOnStays(t *testing.T) {
 	}
 }
 
-// Where there is nobody else, a request stays.
+// Where there is no other engine, a request stays.
 func TestNobodyToMoveTo(t *testing.T) {
 	c := newCell(t, 0, 1, nil)
 	id, end := c.slowStream()

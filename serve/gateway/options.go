@@ -34,7 +34,7 @@ type Options struct {
 	// Listen is where clients come in, Admin where operators do; empty means no admin
 	// listener. Beyond loopback that one needs TLS and AdminKeys.
 	Listen, Admin string
-	// AdminKeys let operators in; with none, whoever reaches the listener.
+	// AdminKeys let operators in; with none, every client that reaches the listener.
 	AdminKeys []string
 	// TLS is for Listen. Beyond loopback it is needed, or Insecure.
 	TLS      *tls.Config
@@ -175,7 +175,7 @@ func (o *Options) complete() error {
 	}
 	for _, key := range o.APIKeys {
 		if key == "" {
-			return fmt.Errorf("gateway: an API key is empty, which would let in whoever sends none")
+			return fmt.Errorf("gateway: an API key is empty, which would let in clients that send none")
 		}
 	}
 	o.warnOfFiles(openFiles())
@@ -220,10 +220,10 @@ func (o *Options) checkListen() error {
 			return fmt.Errorf("gateway: %s is beyond loopback and has no TLS: give gateway.tls_cert and gateway.tls_key, "+
 				"or allow a network that reads everything with insecure", o.Listen)
 		}
-		o.Logger.Warn("the gateway listens beyond loopback without TLS: whoever is on the way reads prompts, answers and API keys", "listen", o.Listen)
+		o.Logger.Warn("the gateway listens beyond loopback without TLS: every host on the way reads prompts, answers and API keys", "listen", o.Listen)
 	}
 	if !loopback && len(o.APIKeys) == 0 {
-		o.Logger.Warn("the gateway listens beyond loopback and asks for no API key: whoever reaches it is served", "listen", o.Listen)
+		o.Logger.Warn("the gateway listens beyond loopback and asks for no API key: every client that reaches it is served", "listen", o.Listen)
 	}
 	return o.checkAdmin()
 }

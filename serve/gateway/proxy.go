@@ -84,7 +84,7 @@ func (p *passed) take() *openai.Error {
 		if fault != nil {
 			return fault
 		}
-		// Nobody here knows where such an endpoint has what.
+		// The gateway does not know where such an endpoint has what.
 		for name, rest := range openai.MembersAnywhere(p.body.Data) {
 			if fault := request.RefuseTransfer(name, rest); fault != nil {
 				return fault
@@ -120,7 +120,7 @@ func refuseMemory(body *openai.Body) *openai.Error {
 }
 
 // passTries is how many engines are asked. Only those that cannot have seen the
-// request are followed by another: nobody knows what it does.
+// request are followed by another: the gateway does not know what it does.
 const passTries = 3
 
 func (p *passed) run(id string) *openai.Error {

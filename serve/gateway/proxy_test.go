@@ -26,7 +26,7 @@ func TestPassedOn(t *testing.T) {
 		status     int
 	}{
 		"what changes an engine":   {"/sleep", "{}", http.StatusNotFound},
-		"what nobody knows":        {"/v1/nothing", "{}", http.StatusNotFound},
+		"what no engine knows":     {"/v1/nothing", "{}", http.StatusNotFound},
 		"below what is passed on":  {"/v1/responses/resp_1/cancel", "{}", http.StatusNotFound},
 		"what is kept":             {"/v1/responses", `{"model":"m","previous_response_id":"resp_1"}`, http.StatusBadRequest},
 		"what goes on by itself":   {"/v1/responses", `{"model":"m","background":true}`, http.StatusBadRequest},

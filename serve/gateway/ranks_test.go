@@ -53,7 +53,7 @@ func TestLegsReachTheirRank(t *testing.T) {
 			c.until("all serve", func() bool {
 				return c.Metrics().Engines["decode"].Up == 2 && c.Metrics().Engines["prefill"].Up == 1
 			})
-			prompt := "a prompt of more than sixteen tokens, however they are counted by whoever counts them: "
+			prompt := "a prompt of more than sixteen tokens, however the tokens of it are to be counted here: "
 			for i := range 8 {
 				if r := c.post(openai.PathCompletions, fmt.Sprintf(`{"model":"m","prompt":"%d %s","max_tokens":4}`, i, prompt)); r.status != http.StatusOK {
 					t.Fatalf("%d %s", r.status, r.body)

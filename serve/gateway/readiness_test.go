@@ -40,7 +40,7 @@ func TestNoEngineAnswersAndTheDirectoryIsAway(t *testing.T) {
 	}
 	client.SetOutage(memdir.Refused)
 	c.until("the directory is away", func() bool { return !c.Metrics().DirectoryKnown })
-	for _, s := range c.decode { // the one that prefills goes on, and serves nobody alone
+	for _, s := range c.decode { // the one that prefills goes on, and serves no client alone
 		s.server.CloseClientConnections()
 		s.server.Close()
 	}
@@ -61,7 +61,7 @@ func TestNoEngineAnswersAndTheDirectoryIsAway(t *testing.T) {
 		}
 	}
 	if n := len(c.prefill[0].seen()); n > 0 {
-		t.Errorf("%d prompts were computed for nobody", n)
+		t.Errorf("%d prompts were computed for no client", n)
 	}
 }
 

@@ -25,7 +25,7 @@ const (
 func (g *Gateway) shape(c *request.Request, r *http.Request) ledger.Shape {
 	s := ledger.Shape{PromptAbout: c.Tokens}
 	authorization, user := r.Header.Get("Authorization"), ""
-	_ = c.Body.Read("user", &user) // one that is no text is nobody's name
+	_ = c.Body.Read("user", &user) // one that is no text is no user's name
 	if authorization != "" || user != "" || c.Salt != "" {
 		s.Tenant = max(1, maphash.Comparable(g.shapes, [3]string{authorization, user, c.Salt})&shapeBits)
 	}

@@ -33,7 +33,7 @@ func TestShapesInRecords(t *testing.T) {
 		t.Errorf("tenants: %d, %d and %d", a.Tenant, b.Tenant, again.Tenant)
 	}
 	if none := shape(c, "short", ""); none.Tenant != 0 || len(none.Prefix) != 0 {
-		t.Errorf("nobody's short prompt: %+v", none)
+		t.Errorf("no user's short prompt: %+v", none)
 	}
 	other := shape(newCell(t, 0, 1, nil), beginning, `,"user":"ann"`)
 	if other.Tenant == a.Tenant || slices.Equal(other.Prefix, a.Prefix) {

@@ -240,7 +240,7 @@ func TestWhatIsNotSplit(t *testing.T) {
 }
 
 // The first token that a user sees is the first of the answer that is more than white space,
-// whoever splits.
+// whichever side splits.
 func TestLatencyOfSplitThoughts(t *testing.T) {
 	for name, stream := range map[string]string{
 		"split here": streamOf(spoken(0, "<think>hm</think>\n\nyes", func() int { return 3 }, "")...),
@@ -302,7 +302,7 @@ func TestReasoningTokens(t *testing.T) {
 			[]string{`{"id":"1","choices":[{"index":0,"delta":{"reasoning":"a"},"token_ids":[900,1,2]}]}`, piece("b", `,"token_ids":[901,3]`), end, usage("")},
 			`"completion_tokens_details":{"reasoning_tokens":2}`,
 		},
-		"opened, and nobody said so": {
+		"opened, and it was not told": {
 			nil,
 			[]string{`{"id":"1","choices":[{"index":0,"delta":{"reasoning":"a"},"token_ids":[1,2]}]}`, piece("b", `,"token_ids":[901,3]`), end, usage("")},
 			`"completion_tokens":7}`,

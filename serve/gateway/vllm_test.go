@@ -171,7 +171,7 @@ func TestPiecesForTheGatewayOnly(t *testing.T) {
 		t.Errorf("the client got\n%s\nwant\n%s", r.body, want)
 	}
 	if !strings.Contains(d.seen()[0], "return_token_ids") {
-		t.Error("nobody asked for ids")
+		t.Error("the client asked for no ids")
 	}
 }
 

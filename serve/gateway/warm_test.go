@@ -201,7 +201,7 @@ func TestAheadIsWrittenWhenAnEngineHasTime(t *testing.T) {
 	defer leave()
 	c.decode[0].set(habits{})
 	c.record(c.post(openai.PathChat, chat("hi", thoughtful)))
-	c.record(c.post(openai.PathChat, `{"model":"m","messages":[],"max_tokens":12,"seed":5`+thoughtful+`}`)) // nobody began it
+	c.record(c.post(openai.PathChat, `{"model":"m","messages":[],"max_tokens":12,"seed":5`+thoughtful+`}`)) // no user began it
 	if m := c.Metrics().Warm; m.Waiting != 2 || m.Ends["unfit"] != 0 {
 		t.Errorf("at a busy engine %d wait, and of %d it is known that they do not fit", m.Waiting, m.Ends["unfit"])
 	}

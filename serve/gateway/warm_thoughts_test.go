@@ -89,7 +89,7 @@ func TestThoughtsThatAreStrippedAreNotKept(t *testing.T) {
 		"with options":          {more: `,"chat_template_kwargs":{"a":1}`, told: "[2]"},
 		"with tools":            {more: `,"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto"`, told: "<nil>"},
 		"a template of its own": {more: `,"chat_template":"x"`, told: "<nil>"},
-		"nobody shares":         {alone: true, told: "<nil>"},
+		"none shares":           {alone: true, told: "<nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +179,7 @@ func TestTemplatesAreLearnedWithoutComputingAhead(t *testing.T) {
 			if told := s.told(); told != want {
 				t.Errorf("it is told %s, and not %s", told, want)
 			}
-			c.until("nobody is asked", func() bool { return learned() == 1 })
+			c.until("no engine is asked", func() bool { return learned() == 1 })
 			if s.tokenized.Load() != asked {
 				t.Error("what is known is asked for again")
 			}

@@ -250,7 +250,7 @@ func TestASlowPeerKeepsNoOtherWaiting(t *testing.T) {
 	}
 }
 
-// What waits is bounded, whoever asks.
+// What waits is bounded, whichever peer asks.
 func TestTurnsAreBounded(t *testing.T) {
 	all := turns{of: make(map[string][]queuedQuestion)}
 	taken := 0

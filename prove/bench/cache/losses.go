@@ -13,7 +13,7 @@ import (
 
 // Why tokens of a prompt were computed that the model without delay has.
 const (
-	lossComputing = "still computed" // nobody had computed them when the request was sent
+	lossComputing = "still computed" // no engine had computed them when the request was sent
 	lossRounding  = "last piece"     // an engine computes the last token, and with it the unit
 	lossUnkept    = "not kept"       // a Keep was dropped, or there was none
 	lossKeeping   = "being kept"     // a Keep of them ended after the request had asked

@@ -63,7 +63,7 @@ func TestWhyTokensWereComputed(t *testing.T) {
 		"it was dropped":           {first(kept(8, 6, "dropped")), second(7, 4, found("miss", 7)), 10, Ends{lossUnkept: 4}, 0},
 		"less was kept":            {first(kept(4, 6, "kept")), second(7, 0, found("compute", 7)), 10, Ends{"compute": 4, lossUnkept: 4}, 0},
 		"it is gone":               {first(kept(8, 6, "present")), second(7, 0, found("miss", 7)), 10, Ends{lossGone: 8}, 0},
-		"nobody asked":             {first(kept(8, 6, "kept")), second(7, 4), 10, Ends{lossUnasked: 4}, 0},
+		"none asked":               {first(kept(8, 6, "kept")), second(7, 4), 10, Ends{lossUnasked: 4}, 0},
 		"an owner was late":        {first(kept(8, 6, "kept")), second(7, 0, found("late", 7)), 10, Ends{"late": 8}, 0},
 		"it was found and not had": {first(kept(8, 6, "kept")), second(7, 0, found("miss", 7, part(4))), 10, Ends{lossUnused: 4, lossGone: 4}, 0},
 		"the last token":           {first(kept(8, 6, "kept")), second(7, 4, found("", 7, part(4))), 8, Ends{lossRounding: 3}, 0},

@@ -58,7 +58,7 @@ func (c *lru) use(unit uint64) {
 }
 
 // modelled is how many tokens of each prompt a cache of so many units has that knows no
-// delay: what a request computes is there for whoever is sent next.
+// delay: what a request computes is there for the request that is sent next.
 func modelled(all []workload.Request, units int) []int {
 	c, hits := newLRU(units), make([]int, len(all))
 	for i := range all {
@@ -73,7 +73,7 @@ func modelled(all []workload.Request, units int) []int {
 type span struct{ sent, first time.Time }
 
 // modelledInTime is modelled for a cache that is given a prompt when its first token comes.
-// What could be found before that is of a prompt that nobody had computed.
+// What could be found before that is of a prompt that no engine had computed.
 func modelledInTime(all []workload.Request, units int, spans []span) []int {
 	type event struct {
 		at      time.Time

@@ -39,7 +39,7 @@ type TraceRow struct {
 	LRU     float64 `json:"lru_hit_rate"`
 	OfLRU   float64 `json:"of_lru"`
 	// InTime is what the LRU model finds if it is given a prompt when its first token comes
-	// in this run, and not when it is sent: what nobody has computed, no cache has.
+	// in this run, and not when it is sent: what no engine has computed, no cache has.
 	InTime     float64 `json:"in_time_hit_rate"`
 	OfInTime   float64 `json:"of_in_time"`
 	Together   float64 `json:"together_hit_rate"`

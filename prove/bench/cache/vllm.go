@@ -199,7 +199,7 @@ func (b *vllmBench) serve(ctx context.Context, name string, transfer map[string]
 	return err
 }
 
-// prompts are such that nobody has computed one of them.
+// prompts are such that no server has computed one of them.
 func (b *vllmBench) prompts(n, tokens int) [][]uint32 {
 	b.seeds++
 	return serving.NewPrompts(uint64(tokens), b.seeds, n, tokens)
@@ -349,7 +349,7 @@ func (b *vllmBench) steps(ctx context.Context, servers ...string) error {
 	for round := range b.options.Rounds + 1 {
 		prompts := b.prompts(stepClients*stepAsks, stepPrompt)
 		for k := range servers {
-			name := servers[(k+round)%len(servers)] // nobody always comes after the same one
+			name := servers[(k+round)%len(servers)] // none always comes after the same one
 			b.options.Tell(bench.Progress{Row: 1, Rows: 1, What: "vllm: time between tokens", Round: round, Rounds: b.options.Rounds, Who: name})
 			gaps := make([]time.Duration, len(prompts))
 			err := eachOf(len(prompts), stepClients, func(i int) error {

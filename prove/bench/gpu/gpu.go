@@ -1,6 +1,6 @@
 // Package gpu measures transfers of GPU memory between two processes, beside what
 // CUDA's own copies, NIXL and torch reach on the same device in the same run, and what
-// they cost whoever computes there.
+// they cost the kernels that compute there.
 //
 //	posting process                       serving process
 //	side: VRAM, host memory  ── host ──►  side: VRAM, host memory

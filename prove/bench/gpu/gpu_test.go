@@ -44,7 +44,7 @@ func TestRunOnAModel(t *testing.T) {
 		t.Errorf("%d rows, not %d:\n%s", strings.Count(rows.String(), "\n"), want, text.String())
 	}
 	if strings.Count(text.String(), " is absent: /nowhere/python3: ") != absent || strings.Count(rows.String(), `"absent":`) != absent {
-		t.Errorf("nobody says who is absent:\n%s", text.String())
+		t.Errorf("the report does not say who is absent:\n%s", text.String())
 	}
 	for _, row := range r.Rows {
 		if row.Median <= 0 {

@@ -165,7 +165,7 @@ func Run(ctx context.Context, o Options, source workload.Source) (*Report, error
 	return r.finish(), errors.Join(err, source.Err())
 }
 
-// choose asks which model there is, which also tells whether anybody answers.
+// choose asks which model there is, which also tells whether an endpoint answers.
 func (o *Options) choose(ctx context.Context) error {
 	if o.Model != "" {
 		return nil

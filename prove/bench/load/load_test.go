@@ -108,7 +108,7 @@ func TestLoadOfAnEngine(t *testing.T) {
 	if r.Tokens.Output != 47 || r.Requests.Counted != 8 || r.Latency.TTFT.Count != 8 || r.Latency.TTFVT.Mean < r.Latency.TTFT.Mean || r.Latency.E2E.P50 <= 0 {
 		t.Errorf("%+v", r)
 	}
-	// Whoever comes after the first was computed finds the shared block.
+	// A request that comes after the first was computed finds the shared block.
 	if r.Cache.HitTokens < 500 {
 		t.Errorf("%d tokens of equal prefixes were found in the cache", r.Cache.HitTokens)
 	}
@@ -143,7 +143,7 @@ func TestLoadAndRecordThroughAGateway(t *testing.T) {
 			lengths[q.Think+q.Output]++
 		}
 		if tenants[1] != requests/2 || tenants[2] != requests/2 {
-			t.Errorf("requests by tenant, of whom the first number is nobody's: %v", tenants)
+			t.Errorf("requests by tenant, of whom the first number is no tenant's: %v", tenants)
 		}
 		if lengths[11] != requests/3 || lengths[12] != requests/3 || lengths[13] != requests/3 {
 			t.Errorf("requests by length: %v", lengths)
@@ -329,12 +329,12 @@ func TestRefusals(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	for name, o := range map[string]Options{
-		"no URL":       {},
-		"no endpoint":  {URL: server.URL},
-		"no chats":     {URL: server.URL, Model: "m"},
-		"no requests":  {URL: server.URL, Model: "m", MaxRunning: -1},
-		"no words":     {URL: server.URL, Model: "m", Vocabulary: 3},
-		"nobody there": {URL: "http://127.0.0.1:1"},
+		"no URL":      {},
+		"no endpoint": {URL: server.URL},
+		"no chats":    {URL: server.URL, Model: "m"},
+		"no requests": {URL: server.URL, Model: "m", MaxRunning: -1},
+		"no words":    {URL: server.URL, Model: "m", Vocabulary: 3},
+		"no server":   {URL: "http://127.0.0.1:1"},
 	} {
 		if report, err := Run(t.Context(), o, small(t, 1, "")); err == nil {
 			t.Errorf("%s: %+v", name, report)

@@ -35,7 +35,7 @@ func (o *GatewayOptions) validate() error {
 	case o.Seconds < 0.05 || o.Seconds > 600:
 		return fmt.Errorf("%w: %v seconds; 0.05 to 600", bench.ErrOptions, o.Seconds)
 	case len(o.Clients) == 0:
-		return fmt.Errorf("%w: nobody asks: say how many clients", bench.ErrOptions)
+		return fmt.Errorf("%w: no client asks: say how many clients", bench.ErrOptions)
 	}
 	for _, n := range o.Clients {
 		if n < 1 || n > maxClients {

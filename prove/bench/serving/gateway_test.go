@@ -20,7 +20,7 @@ func TestGatewayOptions(t *testing.T) {
 	}
 	for name, change := range map[string]func(*GatewayOptions){
 		"no rounds": func(o *GatewayOptions) { o.Rounds = 0 }, "no time": func(o *GatewayOptions) { o.Seconds = 0 },
-		"nobody": func(o *GatewayOptions) { o.Clients = nil }, "too many": func(o *GatewayOptions) { o.Clients = []int{5000} },
+		"no clients": func(o *GatewayOptions) { o.Clients = nil }, "too many": func(o *GatewayOptions) { o.Clients = []int{5000} },
 	} {
 		o := good
 		change(&o)
@@ -48,7 +48,7 @@ func TestStubEngineIsHeard(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := askAll(t.Context(), engine.address(), stubAnswers[0], 1, 10*time.Millisecond); err == nil {
-		t.Error("nobody is there, and nobody noticed")
+		t.Error("no gateway is there, and the measurement did not notice")
 	}
 }
 

@@ -135,7 +135,7 @@ func (r *routes) measure(ctx context.Context, o VLLMOptions, tokens int, progres
 	})
 }
 
-// NewPrompts are random, so that nobody has any of them in a cache.
+// NewPrompts are random, so that no server has any of them in a cache.
 func NewPrompts(length, round uint64, n, tokens int) [][]uint32 {
 	chance := rand.New(rand.NewPCG(length, round))
 	prompts := make([][]uint32, n)

@@ -97,7 +97,7 @@ func fakeServing(state string) http.Handler {
 	return mux
 }
 
-// workersOf is what the gateway of a cell knows; servers know of nobody.
+// workersOf is what the gateway of a cell knows; servers know of none.
 func workersOf(state string) (engines []map[string]any) {
 	record, err := cell.ReadRecord(state)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"meridian/move/mem"
 )
 
-// mapped is producers that have owners' arenas mapped and ask nobody (v2): each
+// mapped is producers that have owners' arenas mapped and ask no owner (v2): each
 // takes room, copies, makes its object READY and announces it. Owners hear them
 // meanwhile. Objects go to the owners in turn.
 type mapped struct {

@@ -28,7 +28,7 @@ type PartsOptions struct {
 
 // What the parts of a store may take.
 const (
-	reserveNanoseconds = 2000 // for a producer that asks nobody
+	reserveNanoseconds = 2000 // for a producer that asks no owner
 	locateMillions     = 0.2  // a second, on one core
 	indexBytes         = 150  // for an object
 	scanNanoseconds    = 2000 // for a header: a million in two seconds

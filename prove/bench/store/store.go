@@ -68,7 +68,7 @@ const (
 	// mostOperations of a round: small objects are counted by this, not by
 	// their bytes.
 	mostOperations = 4096
-	// roundLimit bounds one round of one contender, so that whoever hangs is
+	// roundLimit bounds one round of one contender, so that one that hangs is
 	// given up instead of waited for.
 	roundLimit = 2 * time.Minute
 	openLimit  = 3 * time.Minute

@@ -138,7 +138,7 @@ func TestRatiosAreOfRounds(t *testing.T) {
 	}
 }
 
-// TestWrongBytesFail: whoever gives other bytes back has no figures.
+// TestWrongBytesFail: a contender that gives other bytes back has no figures.
 func TestWrongBytesFail(t *testing.T) {
 	for _, op := range []string{put, get} {
 		o, fake := smallRun(t), newFake()
@@ -150,7 +150,7 @@ func TestWrongBytesFail(t *testing.T) {
 	}
 }
 
-// TestNamedPeersMustBeThere: whoever names a peer wants it.
+// TestNamedPeersMustBeThere: a user who names a peer wants it.
 func TestNamedPeersMustBeThere(t *testing.T) {
 	o := smallRun(t)
 	o.Peers = []string{"mooncake"}

@@ -65,7 +65,7 @@ type endpoint struct {
 }
 
 func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoint, err error) {
-	// There is room for all the notifications that nobody answers: whoever takes
+	// There is room for all the notifications that are not answered: the side that takes
 	// them may wait for a core that long.
 	e := &endpoint{side: of, notes: make(chan fabric.Notification, 2*samples)}
 	defer func() {

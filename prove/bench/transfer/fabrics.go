@@ -52,7 +52,7 @@ type fabricKind struct {
 	// transfer with one worker, so that as many run at a time as there are
 	// streams.
 	oneProcess bool
-	// onDisk: the serving side's pool is a file, which answers nobody.
+	// onDisk: the serving side's pool is a file, which answers no peer.
 	onDisk bool
 	// streams: the number of streams matters.
 	streams bool

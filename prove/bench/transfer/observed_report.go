@@ -70,7 +70,7 @@ func newRatio(rounds []float64) Ratio {
 }
 
 // errUnseen means that a measurement of being watched was none.
-var errUnseen = errors.New("bench: whoever watched saw nothing of the hand-offs: what was measured is not what being watched costs")
+var errUnseen = errors.New("bench: the watcher saw nothing of the hand-offs: what was measured is not what being watched costs")
 
 // sum sums the rounds up.
 func (row *ObservedRow) sum(turns [2][]turn) error {

@@ -72,7 +72,7 @@ func TestRatio(t *testing.T) {
 	}
 }
 
-// A run in which nobody saw anything says nothing about being watched.
+// A run in which the watcher saw nothing says nothing about being watched.
 func TestObservedDemandsThatSomethingWasSeen(t *testing.T) {
 	turns := [2][]turn{{{gbps: 1, cpu: 1, handOffs: 10}}, {{gbps: 1, cpu: 1, handOffs: 10}}}
 	for name, seen := range map[string]Seen{

@@ -65,7 +65,7 @@ func openNIXL(ctx context.Context, kind peerKind, o Options, f fabricKind) (cont
 }
 
 func openNIXLWith(ctx context.Context, kind peerKind, o Options, f fabricKind, servingThread bool) (*pythonPeer, error) {
-	// "all" is UCX's default; said, so that no setting of whoever runs this
+	// "all" is UCX's default; said, so that no setting of the user's
 	// comes between.
 	environment := []string{"NIXL_LOG_LEVEL=ERROR", "UCX_LOG_LEVEL=error", "UCX_TLS=" + cmp.Or(f.nixlTransport, "all")}
 	if f.nixlTransport != "" {

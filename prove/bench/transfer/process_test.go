@@ -131,7 +131,7 @@ func TestServingSideSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Whoever does not answer is given up, and killed when it does not stop.
+// A process that does not answer is given up, and killed when it does not stop.
 func TestSilentProcess(t *testing.T) {
 	p, err := bench.StartProcess("the sleeper", []string{"sleep", "1000"}, nil)
 	if err != nil {
@@ -146,7 +146,7 @@ func TestSilentProcess(t *testing.T) {
 	if err := p.Stop(ctx); err == nil || !strings.Contains(err.Error(), "had to be killed") {
 		t.Errorf("%v", err)
 	}
-	if _, err := bench.StartProcess("nobody", []string{"/does/not/exist"}, nil); err == nil {
+	if _, err := bench.StartProcess("missing", []string{"/does/not/exist"}, nil); err == nil {
 		t.Error("a program that is not there was started")
 	}
 }

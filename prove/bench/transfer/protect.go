@@ -16,7 +16,7 @@ import (
 )
 
 // The ways to protect memory that can be measured, each on top of the one
-// before it. None opens everything to whoever connects; with Grants the agent's
+// before it. None opens everything to every peer that connects; with Grants the agent's
 // own table is asked before any byte; TLS encrypts, and tells peers by their
 // certificates.
 const (

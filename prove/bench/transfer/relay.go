@@ -105,7 +105,7 @@ func (r *relay) run(ctx context.Context, atOnce bool) (took time.Duration, recor
 	return took, records, err
 }
 
-// wait ends with the child, too: nobody would bring the rest.
+// wait ends with the child, too: no process would bring the rest.
 func (r *relay) wait(ctx context.Context, in *transceiver.AcceptHandle) error {
 	select {
 	case <-in.Done():

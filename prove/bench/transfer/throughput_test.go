@@ -61,7 +61,7 @@ func TestPeersTakeTurns(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if !h.pinned[a] || h.pinned[b] {
-		t.Errorf("pinned %v, whoever likes it must be", h.pinned)
+		t.Errorf("pinned %v, each contender that likes it must be", h.pinned)
 	}
 	if got := bench.NewFigure(h.scores[a]); got != (bench.Figure{Median: 2, Min: 2, Max: 2}) {
 		t.Errorf("a scored %+v", got)

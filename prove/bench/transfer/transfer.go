@@ -12,7 +12,7 @@
 //
 // A row is one operation, block size and layout. Everybody in turn moves the
 // row's bytes once, then everybody again, round by round, so that a machine
-// that slows down slows all of them down. Whoever waits for its turn is stopped:
+// that slows down slows all of them down. A contender that waits for its turn is stopped:
 // some of them spin. Contents depend on their position, the destination is
 // cleared before the last round and read after it: a block that is missing,
 // swapped or too long fails the run.
@@ -90,7 +90,7 @@ func (o *Options) validateKinds() error {
 	for _, name := range o.Fabrics {
 		kind := fabricByName(name)
 		if o.Latency && kind.onDisk {
-			return fmt.Errorf("%w: the latency of a write with notification over %s: nobody is there to be notified", bench.ErrOptions, name)
+			return fmt.Errorf("%w: the latency of a write with notification over %s: no peer is there to be notified", bench.ErrOptions, name)
 		}
 		for _, peer := range o.Peers {
 			if why := kind.unfit[peer]; why != "" {
@@ -141,7 +141,7 @@ type contender interface {
 }
 
 // roundLimit bounds one round of one contender: far more than the slowest
-// takes, so that whoever hangs is given up instead of waited for.
+// takes, so that one that hangs is given up instead of waited for.
 const roundLimit = 2 * time.Minute
 
 // Run measures. The report is complete or there is an error; a peer that fails

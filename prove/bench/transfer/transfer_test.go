@@ -160,7 +160,7 @@ func TestWhatMakesNoSense(t *testing.T) {
 			func(o *Options) { o.Fabrics, o.Protect = []string{"file"}, []string{"grants"} },
 			"file cannot be measured with grants: its two sides are one agent",
 		},
-		"latency": {func(o *Options) { o.Fabrics, o.Latency = []string{"file"}, true }, "nobody is there to be notified"},
+		"latency": {func(o *Options) { o.Fabrics, o.Latency = []string{"file"}, true }, "no peer is there to be notified"},
 	} {
 		o := smallRun(t)
 		c.change(&o)
@@ -249,7 +249,7 @@ func checkAbsences(t *testing.T, report *Report, kind fabricKind) {
 	}
 }
 
-// Within one process there is nobody to play ping-pong with.
+// Within one process there is no peer to play ping-pong with.
 func TestLatencyWithinOneProcess(t *testing.T) {
 	o := smallRun(t)
 	o.Fabrics, o.Latency, o.Rounds, o.Pin, o.Peers = []string{"inproc"}, true, 1, true, []string{"auto"}

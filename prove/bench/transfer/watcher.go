@@ -27,7 +27,7 @@ type Seen struct {
 	SpanBytes uint64 `json:"span_bytes"`
 }
 
-// watcher is who looks at a cell from outside: a collector of spans, and somebody
+// watcher is who looks at a cell from outside: a collector of spans, and a user
 // who has the page open. It does with what comes no more than it must: what is
 // measured is the cell.
 type watcher struct {

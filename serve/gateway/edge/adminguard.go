@@ -76,7 +76,7 @@ func isOwnName(r *http.Request, secure *tls.Config) bool {
 		return false
 	}
 	if at, isTCP := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ip != nil && isTCP && (at.IP.Equal(ip) || ip.IsUnspecified()) {
-		return true // an address is nobody's name
+		return true // an address is no site's name
 	}
 	leaf := certificateOf(secure)
 	return leaf != nil && leaf.VerifyHostname(host) == nil

@@ -253,7 +253,7 @@ func (l *Listener) Close() error {
 	if served := <-l.served; !errors.Is(served, http.ErrServerClosed) {
 		err = errors.Join(err, served)
 	}
-	l.inside.Wait() // nobody comes in any more
+	l.inside.Wait() // no client comes in any more
 	return err
 }
 

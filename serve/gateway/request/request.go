@@ -246,7 +246,7 @@ func (r *Request) readPrompt() *openai.Error {
 	raw := bytes.TrimSpace(r.Body.Get("prompt"))
 	switch {
 	case len(raw) == 0 && r.Body.Has("prompt_embeds"):
-		r.Answers = math.MaxInt // nobody here counts embeddings; only [DONE] is the end
+		r.Answers = math.MaxInt // the gateway does not count embeddings; only [DONE] is the end
 		r.Tokens = len(r.Body.Get("prompt_embeds")) / bytesPerEmbedding
 		return nil
 	case len(raw) == 0:

@@ -26,6 +26,6 @@ func TestNobodySharesAnyMore(t *testing.T) {
 	}
 	r.orphan("d1@1") // its agent is gone, and the memory with it
 	if got := r.kept.Len(); got != 0 {
-		t.Errorf("%d chunks are believed to be kept by nobody", got)
+		t.Errorf("%d chunks are believed to be kept by no engine", got)
 	}
 }

@@ -36,12 +36,12 @@ func (t *Split) count(one *answerState, list json.RawMessage, says, thinks bool)
 		}
 	}
 	if thinks && !one.within && !one.ended {
-		t.uncounted = true // its template opens thoughts, and nobody said so
+		t.uncounted = true // its template opens thoughts, and it was not told
 	}
 }
 
 // usage is an engine's with how many tokens were thought; nil where the engine tells itself,
-// or nobody knows.
+// or that is not known.
 func (t *Split) usage(raw json.RawMessage) []byte {
 	if raw == nil || t.uncounted || len(t.index) == 0 {
 		return nil

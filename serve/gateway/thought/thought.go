@@ -247,7 +247,7 @@ func (t *Split) resaid(said *openai.Body, isWhole bool, thought, answer string) 
 }
 
 // contentOf is the text of a delta or a message, "" where it is null or missing; readable is
-// false for parts and what nobody knows.
+// false for parts and what is not known.
 func contentOf(said *openai.Body) (text string, readable bool) {
 	raw := said.Get("content")
 	if raw == nil || string(raw) == "null" {

@@ -163,7 +163,7 @@ func (l *Legs) withName(params json.RawMessage, to *roster.About) json.RawMessag
 }
 
 // withAnswers tells vLLM's workers that the prompt of a chat's leg ends within its answer: there is a
-// thought before it, or none, and from the end of the prompt nobody can tell. What of a chat can go
+// thought before it, or none, and the end of the prompt does not tell. What of a chat can go
 // on elsewhere ends with a token of the answer; a completion's may be anything.
 func (l *Legs) withAnswers(params json.RawMessage, d DecodeLeg, to *roster.About) json.RawMessage {
 	if to.Kind != openai.KindVLLM || !l.Request.IsChat() || len(d.Sofar) == 0 {

@@ -114,7 +114,7 @@ func (h *history) write() bool {
 	}
 	front := bytes.TrimRight(messages[:len(messages)-1], " \t\r\n")
 	if len(front) == 0 || front[len(front)-1] == '[' {
-		return false // a chat that nobody began
+		return false // a chat that no user began
 	}
 	list := make([]byte, 0, len(front)+len(answer)+128)
 	list = append(list, front...)

@@ -123,7 +123,7 @@ func (w *Warmer) Learn(ctx context.Context, e *roster.Engine, t Template) {
 		return
 	}
 	end, known := w.strippedThought(ctx, e, t)
-	if !known || ctx.Err() != nil { // nobody said, or it was given up
+	if !known || ctx.Err() != nil { // it was not told, or it was given up
 		return
 	}
 	w.mu.Lock()

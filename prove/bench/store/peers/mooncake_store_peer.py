@@ -1,6 +1,6 @@
 """A client of Mooncake's store over TCP: the one that keeps the objects, or the one that asks.
 
-Whoever asks keeps nothing, so that every object crosses the network. A round is timed here,
+The asking process keeps nothing, so that every object crosses the network. A round is timed here,
 operation by operation: the pipe to the Go side is not measured.
 """
 
