@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 	"time"
 
+	"meridian/decide/placement"
 	"meridian/internal/budget"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
@@ -24,30 +26,33 @@ type exchange struct {
 	out  *edge.Writer
 	body budget.Held
 	legs upstream.Legs
-	life lifecycle.Life
+	life *lifecycle.Life
+	// promising is held for the events that decide what becomes of a promised cache: the prefill
+	// leg ends on a goroutine of its own.
+	promising sync.Mutex
 
 	trace     upstream.Trace
 	promised  *prefillRun // the prefill leg that runs beside decode legs, which were promised its cache
 	said      *warm.Said  // the answer, for the next turn; nil where that is not of interest
 	departure *moves.Leg  // the decode leg that runs, where it may leave
-	left      *leftLeg    // it has left
 }
 
 // run does what its life says until it is over.
 func (x *exchange) run() {
 	defer func() {
-		x.dropPromised(otherLegFailed)
-		x.giveBack()
+		x.dropPromised(lifecycle.OtherLegFailed)
+		x.life.Over()
+		x.tell()
 		x.said.Release()
 		slices.SortStableFunc(x.life.Record.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
 	x.said = x.g.warmer.Gather(x.life.Request)
-	next := x.life.Route.Start()
+	next := x.life.Start()
 	for {
 		x.tell()
 		// Who has the whole answer may go: that is no abandoning.
-		if why := x.abandoned(); why != "" && next.Do != lifecycle.DoEnd {
-			x.end(ledger.Cancelled, why)
+		if c := x.client(); c.Why != "" && next.Do != lifecycle.DoEnd {
+			x.life.Cancel(c.Why, time.Now())
 			return
 		}
 		switch next.Do {
@@ -56,33 +61,55 @@ func (x *exchange) run() {
 		case lifecycle.DoOffer:
 			next = x.offer(next.Engine)
 		case lifecycle.DoPrefill:
-			next = x.prefill(next.Engine)
+			next = x.prefill(next)
+		case lifecycle.DoEndPrefill:
+			run := x.promised
+			x.promised = nil
+			next = x.life.PrefillEnded(x.await(run))
 		case lifecycle.DoDecode:
 			next = x.decode(next)
 		case lifecycle.DoFail:
 			x.fail(next.Fault)
 			return
 		case lifecycle.DoEnd:
-			x.end(ledger.Finished, "")
-			x.g.warmer.Answered(warm.Ended{
-				Request: x.life.Request, Said: x.said, Finished: x.life.Record.Outcome == ledger.Finished, Finish: x.life.Answer.Finish, Thought: x.life.Answer.Thought,
-			})
+			x.finish()
 			return
 		}
 	}
 }
 
-// abandoned says why the client does not wait for the answer any more, or "".
-func (x *exchange) abandoned() string {
+// finish ends a request whose answer has.
+func (x *exchange) finish() {
+	broken := ""
+	if x.out.Err != nil {
+		broken = x.out.Err.Error()
+	}
+	x.life.Finish(broken, time.Now())
+	x.tell()
+	r := x.life.Record
+	x.g.warmer.Answered(warm.Ended{Request: x.life.Request, Said: x.said, Finished: r.Outcome == ledger.Finished, Finish: r.Finish, Thought: x.life.Thought()})
+}
+
+// fail tells the client, in whatever form is still possible.
+func (x *exchange) fail(fault *openai.Error) {
+	c := x.client()
+	x.out.Fault(fault, x.life.Record)
+	x.life.Fail(fault, c, time.Now())
+	x.tell()
+}
+
+// client is whether the client waits for the answer still.
+func (x *exchange) client() lifecycle.Client {
+	c := lifecycle.Client{Gone: x.ctx.Err() != nil}
 	switch {
 	case x.out.Err != nil:
-		return x.out.Err.Error()
+		c.Why = x.out.Err.Error()
 	case x.g.life.Err() != nil:
-		return "the gateway was stopped"
-	case x.ctx.Err() != nil:
-		return "the client went away"
+		c.Why = "the gateway was stopped"
+	case c.Gone:
+		c.Why = "the client went away"
 	}
-	return ""
+	return c
 }
 
 // place shows its life the engines that there are until it has chosen.
@@ -91,15 +118,15 @@ func (x *exchange) place(s lifecycle.Step) lifecycle.Step {
 	for {
 		news, now := x.g.roster.News(), time.Now()
 		next, wait := x.life.Place(s, lifecycle.Scene{Now: now, Engines: x.g.roster.Candidates(x.life.Wants(), now), Lost: lost})
-		if x.tell(); wait == nil || !x.await(wait, news) {
+		if x.tell(); wait == nil || !x.waitFor(wait, news) {
 			return next
 		}
 		s = next
 	}
 }
 
-// await is false where the request is over.
-func (x *exchange) await(w *lifecycle.Wait, news <-chan struct{}) bool {
+// waitFor is false where the request is over.
+func (x *exchange) waitFor(w *lifecycle.Wait, news <-chan struct{}) bool {
 	if w.Room {
 		defer x.g.moves.Stand()()
 	}
@@ -118,80 +145,70 @@ func (x *exchange) await(w *lifecycle.Wait, news <-chan struct{}) bool {
 func (x *exchange) tell() {
 	for _, effect := range x.life.Effects() {
 		switch e := effect.(type) {
-		case lifecycle.Placed:
-			x.g.count.placements[e.By].Add(1)
-		case lifecycle.FellBack:
-			x.g.count.fellBack.Add(1)
+		case lifecycle.DropPrefill:
+			x.dropPromised(lifecycle.OtherLegFailed)
+		case lifecycle.GiveBack:
+			x.g.giveBack(x.life, e)
+		case lifecycle.Stays:
+			if x.departure != nil {
+				x.departure.End()
+			}
+		case lifecycle.ThoughtOver:
+			x.departure.Phase.Store(uint32(placement.Answer))
+			if e.Leave {
+				x.g.moves.Ask(x.departure, lifecycle.ByThought)
+			}
+		case lifecycle.Learned:
+			if x.legs.Learns {
+				x.g.roster.LearnTokens(x.life.Request.Prefix, e.Prompt)
+			}
+		default:
+			x.g.count.take(effect)
+			x.g.learn(x.life, effect)
 		}
 	}
 }
 
-// learn remembers which tokens the prompt came to.
-func (x *exchange) learn(prompt []uint32) {
-	if x.legs.Learns {
-		x.g.roster.LearnTokens(x.life.Request.Prefix, prompt)
+// learn has the roster know what a life has learned of engines.
+func (g *Gateway) learn(l *lifecycle.Life, effect lifecycle.Effect) {
+	of := func(key string, do func(*roster.Engine)) {
+		if e := g.roster.Get(key); e != nil {
+			do(e)
+		}
 	}
-}
-
-// otherLegFailed is why one of two legs that ran at the same time was given up.
-const otherLegFailed = "the other leg failed"
-
-// note puts a leg into the record.
-func (x *exchange) note(l ledger.Leg, began time.Time, took time.Duration, t *lifecycle.Trouble) {
-	end := x.life.EndLeg(l, began, took, t, x.ctx.Err() != nil, x.abandoned())
-	x.g.count.legs[slices.Index(legKinds, l.Kind)][end].Add(1)
-}
-
-// fail tells the client, in whatever form is still possible.
-func (x *exchange) fail(fault *openai.Error) {
-	outcome := ledger.Failed
-	if fault.Status < 500 {
-		outcome = ledger.Refused
-	}
-	if x.life.Route.Begun {
-		x.g.count.unresumable.Add(1)
-	}
-	if !x.life.Passage.IsOver() {
-		x.landed(nil)
-	}
-	x.out.Fault(fault, x.life.Record)
-	x.life.Record.Status = fault.Status
-	x.end(outcome, fault.Recorded())
-}
-
-// end completes the record.
-func (x *exchange) end(outcome, problem string) {
-	if outcome == ledger.Finished && x.out.Err != nil {
-		outcome, problem = ledger.Cancelled, x.out.Err.Error()
-	}
-	if outcome == ledger.Finished && x.life.Belief.IsKept() {
-		x.g.roster.NoteKept(x.life.Request.Prefix, time.Now())
-	}
-	x.life.End(outcome, problem, time.Now())
-}
-
-// looked takes in what an engine that had a prompt to compute found of it.
-func (x *exchange) looked(e *roster.Engine, report *openai.Report, s roster.Spared, told bool) {
 	now := time.Now()
-	if told && report != nil {
-		x.g.roster.Paced(e, report, s)
+	switch e := effect.(type) {
+	case lifecycle.Served:
+		of(e.Engine, func(e *roster.Engine) { e.Served.Add(1) })
+	case lifecycle.Full:
+		of(e.Engine, func(engine *roster.Engine) { g.roster.Refused(engine, e.Wait) })
+	case lifecycle.EngineLost:
+		g.roster.Hurry()
+	case lifecycle.HasPrompt:
+		g.roster.Note(e.Engine, l.Request.Prefix, now)
+	case lifecycle.Misjudged:
+		g.roster.Misjudged(e.Engine)
+	case lifecycle.Paced:
+		of(e.Engine, func(engine *roster.Engine) { g.roster.Paced(engine, e.Report, e.Spared) })
+	case lifecycle.FoundKept:
+		of(e.Engine, func(engine *roster.Engine) {
+			g.roster.FoundKept(engine, l.Request.Prefix, e.Spared, e.Tokens, now)
+		})
+	case lifecycle.MissedKept:
+		g.roster.MissedKept(l.Request, e.Spared, e.Believed, now)
+	case lifecycle.Kept:
+		g.roster.NoteKept(l.Request.Prefix, now)
 	}
-	if told && report != nil && report.KV == openai.KVFound && report.KVTokens > 0 {
-		x.g.roster.FoundKept(e, x.life.Request.Prefix, s, min(report.KVTokens, s.Of), now)
+}
+
+// known is what a life is told of an engine; of none, nothing.
+func known(e *roster.Engine) lifecycle.Engine {
+	if e == nil {
+		return lifecycle.Engine{}
 	}
-	believed := x.life.Belief.Tokens()
-	if believed == 0 || !e.Shares() || x.life.Request.Whole {
-		return
-	}
-	end := storedUntold
-	if told {
-		x.life.Record.Stored.Spared, x.life.Record.Stored.Of = s.Tokens, s.Of
-		if end = storedFound; s.IsLess(x.life.Request, believed, e) {
-			end = storedLess
-			x.g.roster.MissedKept(x.life.Request, s, believed, now)
-		}
-	}
-	if x.life.Belief.Straight() {
-		x.g.count.stored[end].Add(1)
+	about := e.About.Load()
+	return lifecycle.Engine{
+		Key: e.Key, Name: about.ID, Kind: about.Kind, MaxContext: about.MaxContext, Phases: e.Phases,
+		Shares: e.Shares(), Unit: int(e.Unit.Load()), Home: e.Home.Load() != nil, Stray: e.Stray.Load(),
 	}
 }

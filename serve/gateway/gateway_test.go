@@ -18,6 +18,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
@@ -231,7 +232,7 @@ func legsOf(r *ledger.Record) string {
 	for _, l := range r.Legs {
 		text := l.Kind + " " + l.Engine
 		switch {
-		case l.Problem == otherLegFailed:
+		case l.Problem == lifecycle.OtherLegFailed:
 			text += " given up"
 		case l.Problem != "":
 			text += " failed"

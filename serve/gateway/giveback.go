@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
 )
@@ -21,27 +22,26 @@ const (
 	maxGivingBack   = 64
 )
 
-// giveBack gives the ticket or promise back that this request has and that no engine
-// can have used. It does not wait for that.
-func (x *exchange) giveBack() {
-	g := x.g
-	params, isObject := openai.ViewBody(x.life.Ticket.Params)
-	if !x.life.Ticket.IsUnused() || !isObject || !params.Has("meridian_ticket") {
+// giveBack gives a ticket or promise back, and does not wait for that.
+func (g *Gateway) giveBack(l *lifecycle.Life, t lifecycle.GiveBack) {
+	params, isObject := openai.ViewBody(t.Params)
+	if !isObject || !params.Has("meridian_ticket") {
 		return
 	}
-	e := g.roster.LeastBusy(x.life.Request.Model, x.life.Route.Avoid)
-	if e == nil && x.life.Route.Decode != x.life.Route.Offers {
-		e = g.roster.Get(x.life.Route.Decode)
+	e := g.roster.LeastBusy(l.Request.Model, t.Avoid)
+	if e == nil {
+		e = g.roster.Get(t.Last)
 	}
 	if e == nil {
 		return
 	}
+	of, transfer := l.Record.ID, t.Transfer.String()
 	body, err := json.Marshal(map[string]any{
-		"model": x.life.Request.Model, "prompt": []int{0}, "max_tokens": 1,
+		"model": l.Request.Model, "prompt": []int{0}, "max_tokens": 1,
 		"kv_transfer_params": json.RawMessage(params.With(openai.Edit{Name: "meridian_unused", Value: []byte("true")})),
 	})
 	if err != nil {
-		g.options.Logger.Debug("a ticket cannot be given back", "request", x.life.Ticket.Request.String(), "transfer", x.life.Ticket.Transfer.String(), "engine", e.Name(), "error", err)
+		g.options.Logger.Debug("a ticket cannot be given back", "request", of, "transfer", transfer, "engine", e.Name(), "error", err)
 		return
 	}
 	select {
@@ -49,7 +49,6 @@ func (x *exchange) giveBack() {
 	default:
 		return
 	}
-	of, transfer := x.life.Ticket.Request.String(), x.life.Ticket.Transfer.String()
 	g.active.Go(func() {
 		defer func() { <-g.givingBack }()
 		ctx, cancel := context.WithTimeout(g.life, giveBackTimeout)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"meridian/member/trust"
+	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
@@ -62,11 +63,7 @@ func TestTicketIsGivenBackElsewhere(t *testing.T) {
 		failed := c.roster.All()[i]
 		avoid = append(avoid, failed.Key)
 		ticket := base64.StdEncoding.EncodeToString([]byte(want))
-		x := &exchange{g: c.Gateway, life: lifecycle.Life{
-			Request: &request.Request{Model: "m"}, Route: lifecycle.Route{Decode: c.roster.All()[0].Key, Avoid: avoid},
-			Ticket: lifecycle.Ticket{Params: []byte(`{"meridian_ticket":"` + ticket + `"}`)},
-		}}
-		x.giveBack()
+		c.giveBack(&lifecycle.Life{Request: &request.Request{Model: "m"}, Record: &ledger.Record{}}, lifecycle.GiveBack{Params: []byte(`{"meridian_ticket":"` + ticket + `"}`), Avoid: avoid, Last: c.roster.All()[0].Key})
 		stub := c.decode[1-i]
 		c.until("it is given back to "+want, func() bool { return len(stub.seen()) == 1 })
 	}

@@ -19,13 +19,9 @@ func (r *relay) translated() []byte {
 	if got.Usage != nil {
 		var u openai.Usage
 		u.Take(r.chunk.Usage)
-		before := max(0, u.PromptTokens-len(x.life.Answer.Prompt)) // tokens of the answer that were sent as prompt
-		got.Usage = &openai.Usage{PromptTokens: len(x.life.Answer.Prompt), CompletionTokens: min(u.CompletionTokens+before, openai.MaxUsage), TotalTokens: u.TotalTokens}
-		got.Usage.OutputDetails = x.life.Answer.OutputDetails(got.Usage.CompletionTokens)
-		x.life.Answer.Usage = *got.Usage
+		got.Usage = x.life.TakeUsage(u)
 	}
-	_ = json.Unmarshal(x.life.Answer.ID, &got.ID)
-	_ = json.Unmarshal(x.life.Answer.Created, &got.Created)
+	head(x.life, &got)
 	for i := range got.Choices {
 		c := &got.Choices[i]
 		c.Text, c.PromptTokenIDs, c.TokenIDs = r.text, nil, nil
@@ -54,13 +50,19 @@ func asChat(c openai.Completion) openai.ChatChunk {
 	return chat
 }
 
+// head has a chunk look like the first engine's.
+func head(l *lifecycle.Life, c *openai.Completion) {
+	id, created := l.Head()
+	_ = json.Unmarshal(id, &c.ID)
+	_ = json.Unmarshal(created, &c.Created)
+}
+
 // ownChunk is a chunk that no engine sent, as the client's others look.
-func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usage) []byte {
-	own := openai.Completion{Object: openai.ObjectCompletion, Model: x.life.Request.Model, Choices: choices, Usage: usage}
-	_ = json.Unmarshal(x.life.Answer.ID, &own.ID)
-	_ = json.Unmarshal(x.life.Answer.Created, &own.Created)
+func ownChunk(l *lifecycle.Life, choices []openai.CompletionChoice, usage *openai.Usage) []byte {
+	own := openai.Completion{Object: openai.ObjectCompletion, Model: l.Request.Model, Choices: choices, Usage: usage}
+	head(l, &own)
 	var shown any = own
-	if x.life.Request.IsChat() {
+	if l.Request.IsChat() {
 		shown = asChat(own)
 	}
 	data, err := json.Marshal(shown)
@@ -72,40 +74,20 @@ func (x *exchange) ownChunk(choices []openai.CompletionChoice, usage *openai.Usa
 
 // appendUsage appends the usage that the client wants and that an engine which
 // was lost owes, where it is known.
-func (x *exchange) appendUsage(events []byte) []byte {
-	a := &x.life.Answer
-	if !x.life.Request.WantsUsage || a.Told || len(a.Prompt) == 0 {
+func appendUsage(events []byte, l *lifecycle.Life) []byte {
+	usage := l.OwedUsage()
+	if usage == nil {
 		return events
 	}
-	a.Told = true
-	a.Usage = openai.Usage{PromptTokens: len(a.Prompt), CompletionTokens: a.Tokens, TotalTokens: len(a.Prompt) + a.Tokens, OutputDetails: a.OutputDetails(a.Tokens)}
-	return openai.AppendEvent(events, x.ownChunk([]openai.CompletionChoice{}, &a.Usage))
-}
-
-// said is the chunk's text.
-func (r *relay) said() string {
-	if r.greedy {
-		return r.text
-	}
-	return textIn(&r.chunk)
-}
-
-func textIn(c *openai.Chunk) string {
-	var text string
-	if c.Text != nil {
-		_ = json.Unmarshal(c.Text, &text) // what is no text says nothing
-	}
-	return text
+	return openai.AppendEvent(events, ownChunk(l, []openai.CompletionChoice{}, usage))
 }
 
 // cut leaves of a greedy leg's chunk what the client does not have yet.
 func (r *relay) cut() *lifecycle.Trouble {
-	c := &r.chunk
-	tokens, text, ok := r.again.Repeat(c.Tokens, textIn(c))
+	text, ok := r.x.life.Repeated(&r.chunk)
 	if !ok {
-		r.x.cannotResume("another engine's answer is not the same")
 		return &lifecycle.Trouble{Kind: lifecycle.Lost, Reached: true, Engine: r.call.Engine.Key, Fault: openai.Unavailable("engine %s goes on with another answer", r.call.Engine.Name())}
 	}
-	c.Tokens, r.text, c.Answered = tokens, text, text != ""
+	r.text = text
 	return nil
 }

@@ -42,7 +42,7 @@ func TestEngineTellsNonsenseOfItsAnswer(t *testing.T) {
 		t.Fatalf("%d %s", r.status, r.body)
 	}
 	record := c.record(r)
-	if record.PromptTokens < 0 || record.OutputTokens > openai.MaxUsage || len(record.Finish) > lifecycle.MaxFinish || record.Legs[0].KV != "" || len(record.Legs[0].KVReason) > maxReason {
+	if record.PromptTokens < 0 || record.OutputTokens > openai.MaxUsage || len(record.Finish) > lifecycle.MaxFinish || record.Legs[0].KV != "" || len(record.Legs[0].KVReason) > lifecycle.MaxReason {
 		t.Errorf("recorded: %+v", record)
 	}
 	if m := c.Metrics(); m.PromptTokens > openai.MaxUsage || m.OutputTokens > openai.MaxUsage {

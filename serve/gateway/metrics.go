@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -85,9 +86,8 @@ func (h *histogram) snapshot() Distribution {
 }
 
 var (
-	outcomes  = []string{ledger.Finished, ledger.Refused, ledger.Failed, ledger.Cancelled}
-	kvSources = []string{"handoff", "cached", "local", "found"}
-	legKinds  = []string{ledger.PrefillLeg, ledger.DecodeLeg, ledger.ResumeLeg, ledger.MoveLeg}
+	outcomes = []string{ledger.Finished, ledger.Refused, ledger.Failed, ledger.Cancelled}
+	legKinds = []string{ledger.PrefillLeg, ledger.DecodeLeg, ledger.ResumeLeg, ledger.MoveLeg}
 )
 
 // counters are what the gateway counts while it works.
@@ -97,11 +97,7 @@ type counters struct {
 	legs         [4][5]atomic.Uint64
 	moves        [len(lifecycle.MoveReasons)][len(lifecycle.MoveEnds)]atomic.Uint64
 	kv           [4]atomic.Uint64
-	fellBack     atomic.Uint64
-	promises     atomic.Uint64
-	broken       atomic.Uint64
-	resumed      atomic.Uint64
-	unresumable  atomic.Uint64
+	plain        [lifecycle.Counts]atomic.Uint64
 	promptTokens atomic.Uint64
 	passed       [2]atomic.Uint64 // answered, refused
 	placements   [4]atomic.Uint64
@@ -184,8 +180,8 @@ func (g *Gateway) Metrics() Metrics {
 	c := &g.count
 	m := Metrics{
 		Requests: make(map[string]uint64), Overloaded: c.overloaded.Load(),
-		Legs: make(map[string]map[string]uint64), KV: make(map[string]uint64), FellBack: c.fellBack.Load(), Promises: c.promises.Load(), Broken: c.broken.Load(),
-		Resumed: c.resumed.Load(), Unresumable: c.unresumable.Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
+		Legs: make(map[string]map[string]uint64), KV: make(map[string]uint64), FellBack: c.plain[lifecycle.CountFellBack].Load(), Promises: c.plain[lifecycle.CountPromised].Load(), Broken: c.plain[lifecycle.CountBroken].Load(),
+		Resumed: c.plain[lifecycle.CountResumed].Load(), Unresumable: c.plain[lifecycle.CountUnresumable].Load(), PromptTokens: c.promptTokens.Load(), OutputTokens: c.outputTokens.Load(),
 		Phases: make(map[string]Distribution, len(Phases)), Placements: make(map[string]uint64), Stored: make(map[string]uint64),
 		Passed:  map[string]uint64{"answered": c.passed[0].Load(), "failed": c.passed[1].Load()},
 		Engines: make(map[string]EngineCount), DirectoryKnown: g.roster.DirectoryKnown(), RecordsDropped: g.ledger.Dropped(),
@@ -197,7 +193,7 @@ func (g *Gateway) Metrics() Metrics {
 	for i, name := range outcomes {
 		m.Requests[name] = c.outcomes[i].Load()
 	}
-	for i, name := range kvSources {
+	for i, name := range lifecycle.KVSources {
 		m.KV[name] = c.kv[i].Load()
 	}
 	for i, kind := range legKinds {
@@ -230,7 +226,7 @@ func (g *Gateway) Metrics() Metrics {
 	for i, name := range prefixes {
 		m.Placements[name] = c.placements[i].Load()
 	}
-	for i, name := range storedEnds {
+	for i, name := range lifecycle.StoredEnds {
 		m.Stored[name] = c.stored[i].Load()
 	}
 	return m
@@ -260,12 +256,31 @@ func (c *counters) observe(r *ledger.Record) {
 	}
 }
 
-// Ends of requests that went straight to decode because their prefix was believed to
-// be stored, in the order of counters.stored.
-var storedEnds = []string{"found", "less", "untold"}
+// take counts what a life has counted.
+func (c *counters) take(effect lifecycle.Effect) {
+	switch e := effect.(type) {
+	case lifecycle.Count:
+		c.plain[e].Add(1)
+	case lifecycle.Placed:
+		c.placements[e.By].Add(1)
+	case lifecycle.LegEnded:
+		c.legs[slices.Index(legKinds, e.Kind)][e.End].Add(1)
+	case lifecycle.KVCame:
+		c.kv[e.From].Add(1)
+	case lifecycle.StoredEnded:
+		c.stored[e.End].Add(1)
+	case lifecycle.MoveEnded:
+		c.moves[e.Why][e.End].Add(1)
+	}
+}
 
-const (
-	storedFound = iota
-	storedLess
-	storedUntold
-)
+func (c *counters) movesByReason() map[string]map[string]uint64 {
+	all := make(map[string]map[string]uint64)
+	for i, reason := range lifecycle.MoveReasons {
+		all[reason] = make(map[string]uint64)
+		for j, end := range lifecycle.MoveEnds {
+			all[reason][end] = c.moves[i][j].Load()
+		}
+	}
+	return all
+}

@@ -305,7 +305,7 @@ func TestVLLMMovesAtTheEndOfAThought(t *testing.T) {
 				t.Errorf("legs: %s, want %s", legs, c.legs)
 			}
 			for _, leg := range record.Legs {
-				if most := lifecycle.Milliseconds(offerTimeout / 2); leg.Kind == ledger.PrefillLeg && leg.Ms > most {
+				if most := lifecycle.Milliseconds(lifecycle.OfferTimeout / 2); leg.Kind == ledger.PrefillLeg && leg.Ms > most {
 					t.Errorf("the client waited %v ms for an offer of what only saves time", leg.Ms)
 				}
 			}

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"meridian/kv"
+	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
+	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
@@ -171,17 +174,25 @@ func TestTicketForAnEngineThatTakesNoPromises(t *testing.T) {
 // cache.
 func TestUseAndLossExcludeEachOther(t *testing.T) {
 	for range 1000 {
+		x := &exchange{life: lifecycle.New(lifecycle.Options{Record: &ledger.Record{}})}
+		x.life.Request = &request.Request{}
+		x.life.AskDecode(x.life.Promise(kv.ID{1}, []byte("{}")), lifecycle.Engine{Home: true})
+		use := func() bool {
+			x.promising.Lock()
+			defer x.promising.Unlock()
+			return x.life.Arrived(time.Now(), x.promised.beside())
+		}
 		run := &prefillRun{}
 		run.alive, run.lose = context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			run.failDecode()
+			x.promiseLost(run)
 		}()
-		used := run.use()
+		used := use()
 		<-done
-		if used == run.failed() || run.use() != used {
-			t.Fatalf("used %v, given up %v", used, run.failed())
+		if lost := run.alive.Err() != nil; used == lost || use() != used {
+			t.Fatalf("used %v, given up %v", used, lost)
 		}
 	}
 }

@@ -46,17 +46,19 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(upstream.ClientID(r), id))
 	p := &passed{g: g, r: r, out: edge.NewWriter(w, r, g.options.ClientTimeout), body: g.admission.Body()}
 	defer p.body.Release()
-	answered := false // nor is it by an answer that breaks off, which is a panic
-	defer func() { g.count.passed[boolInt(!answered)].Add(1) }()
+	ended := &g.count.passed[1] // also by an answer that breaks off, which is a panic
+	defer func() { ended.Add(1) }()
 	fault := p.admit()
 	if fault == nil {
 		defer g.admission.Leave()
 		fault = p.run(id)
 	}
-	if answered = fault == nil; !answered {
+	if fault != nil {
 		p.out.Renew()
 		fault.Write(w)
+		return
 	}
+	ended = &g.count.passed[0]
 }
 
 // admit reads and checks the request, and waits for its turn.

@@ -143,8 +143,8 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	record.Trace = trace.Record
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
-		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), trace: trace, body: g.admission.Body(),
-		life: lifecycle.Life{Record: record, Clock: lifecycle.Stopwatch{Began: began}, Ticket: lifecycle.Ticket{Request: id}, Rules: g.options.rules()},
+		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), trace: trace, body: g.admission.Body(), legs: upstream.Legs{ID: id},
+		life: lifecycle.New(lifecycle.Options{ID: id, Record: record, Began: began, Rules: g.options.rules()}),
 	}
 	defer g.complete(x)
 	defer x.body.Release()
@@ -168,7 +168,7 @@ func (x *exchange) admit(r *http.Request) *openai.Error {
 	if fault := x.g.admission.Enter(x.ctx); fault != nil {
 		return fault
 	}
-	x.life.Clock.Admitted = time.Now()
+	x.life.Admitted(time.Now())
 	return nil
 }
 
@@ -195,7 +195,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	x.life.Request.Turn = g.turns.Add(1)
 	x.life.Record.Model, x.life.Record.Stream = x.life.Request.Model, x.life.Request.Stream
 	x.life.Record.Shape = g.shape(x.life.Request, r)
-	x.legs = upstream.Legs{Request: x.life.Request, Key: g.options.LegKey, ID: x.life.Ticket.Request, Seed: newSeed(), Learns: g.roster.Learns(x.life.Request)}
+	x.legs = upstream.Legs{Request: x.life.Request, Key: g.options.LegKey, ID: x.legs.ID, Seed: newSeed(), Learns: g.roster.Learns(x.life.Request)}
 	return nil
 }
 

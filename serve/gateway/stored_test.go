@@ -11,7 +11,6 @@ import (
 	"meridian/see/ledger"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
-	"meridian/serve/gateway/roster"
 	"meridian/serve/openai"
 )
 
@@ -206,7 +205,7 @@ func TestHostileSparedTokens(t *testing.T) {
 	} {
 		var a lifecycle.Answer
 		a.Note(&openai.Chunk{Usage: []byte(said)})
-		s, got := new(roster.Engine).Spared(nil, &a.Usage)
+		s, got := request.SparedBy(nil, &a.Usage)
 		if got != told || s.Tokens < 0 || s.Tokens > s.Of || s.Of > openai.MaxUsage {
 			t.Errorf("%s is %+v, told %v, want %v", said, s, got, told)
 		}

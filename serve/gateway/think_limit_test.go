@@ -105,7 +105,7 @@ func TestForcedEndsOfVLLM(t *testing.T) {
 			if strings.Contains(string(r.body), "meridian_forced_end") || strings.Count(string(r.body), `"stop_reason":17`) != 1 {
 				t.Errorf("%d%s: the client got %s", limit, more, r.body)
 			}
-			if got := strings.Count(string(r.body), `"forced_end":"hard_cap"`); got != boolInt(isTold) {
+			if got := strings.Count(string(r.body), `"forced_end":"hard_cap"`); got > 1 || (got == 1) != isTold {
 				t.Errorf("%d%s: the usage tells it %d times: %s", limit, more, got, r.body)
 			}
 			if got := r.header.Get("X-Meridian-Forced-End"); (got == "hard_cap") != (isTold && !isStream) {

@@ -44,9 +44,9 @@ func (a *Answer) Note(c *openai.Chunk) {
 	}
 }
 
-// OutputDetails tell of the thought, of which an engine that goes on after it knows nothing; nil
+// outputDetails tell of the thought, of which an engine that goes on after it knows nothing; nil
 // where there was none.
-func (a *Answer) OutputDetails(tokens int) *openai.OutputUsage {
+func (a *Answer) outputDetails(tokens int) *openai.OutputUsage {
 	if a.Thought == 0 {
 		return nil
 	}

@@ -22,9 +22,9 @@ const (
 // shownHeld is how many engines a record names that hold something of a prompt.
 const shownHeld = 8
 
-// Choose takes in a choice: what engines hold of the prompt, and what those that were chosen are
+// choose takes in a choice: what engines hold of the prompt, and what those that were chosen are
 // believed to be able to fetch. It returns how the chosen one's was known.
-func (l *Life) Choose(candidates []placement.Engine, c placement.Choice) Known {
+func (l *Life) choose(candidates []placement.Engine, c placement.Choice) Known {
 	held, known := []ledger.Held(nil), KnownNothing
 	for _, e := range candidates {
 		chosen := e.ID == c.Decode || e.ID == c.Prefill
@@ -50,7 +50,7 @@ func (l *Life) Choose(candidates []placement.Engine, c placement.Choice) Known {
 	}
 	slices.SortFunc(held, func(a, b ledger.Held) int { return cmp.Or(b.Tokens-a.Tokens, cmp.Compare(a.Engine, b.Engine)) })
 	l.Record.Held, l.Record.Stored = held, nil
-	if believed := l.Belief.Believe(candidates, c); believed > 0 {
+	if believed := l.belief.Believe(candidates, c); believed > 0 {
 		l.Record.Stored = &ledger.Stored{Tokens: min(believed, l.Request.Tokens), Prompt: l.Request.Tokens}
 	}
 	return known

@@ -30,18 +30,17 @@ func endOf(t *Trouble) LegEnd {
 	return [...]LegEnd{Lost: LegLost, Busy: LegBusy, Refused: LegRefused}[t.Kind]
 }
 
-// EndLeg puts a leg into the record, and says how it ended. t is nil for one that went well; gone
-// says that its request is over, and abandoned why, where that is known.
-func (l *Life) EndLeg(leg ledger.Leg, began time.Time, took time.Duration, t *Trouble, gone bool, abandoned string) LegEnd {
-	leg.StartMs, leg.Ms = l.Clock.Since(began), Milliseconds(took)
+// noteLeg puts a leg into the record. t is nil for one that went well.
+func (l *Life) noteLeg(leg ledger.Leg, began time.Time, took time.Duration, t *Trouble, c Client) {
+	leg.StartMs, leg.Ms = l.clock.Since(began), Milliseconds(took)
 	leg.Status = http.StatusOK
 	end := endOf(t)
 	if t != nil {
 		leg.Status, leg.Problem = t.Fault.Status, t.Fault.Recorded()
-		if t.Withdrawn || gone {
-			end, leg.Status, leg.Problem = LegCancelled, 0, cmp.Or(abandoned, t.Fault.Recorded())
+		if t.Withdrawn || c.Gone {
+			end, leg.Status, leg.Problem = LegCancelled, 0, cmp.Or(c.Why, t.Fault.Recorded())
 		}
 	}
 	l.Record.Legs = append(l.Record.Legs, leg)
-	return end
+	l.effect(LegEnded{leg.Kind, end})
 }

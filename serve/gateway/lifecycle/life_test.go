@@ -66,26 +66,26 @@ func TestMayChoose(t *testing.T) {
 		want   bool
 	}{
 		"at any time":     {func(*Life) {}, true},
-		"about to end":    {func(l *Life) { l.Answer.Tokens = limit - leastLeft + 1 }, false},
-		"without a limit": {func(l *Life) { l.Answer.Tokens, l.Request.MaxTokens = 1<<20, nil }, true},
-		"once":            {func(l *Life) { l.Leave(ByThought, "a", "a", "b") }, true},
+		"about to end":    {func(l *Life) { l.answer.Tokens = limit - leastLeft + 1 }, false},
+		"without a limit": {func(l *Life) { l.answer.Tokens, l.Request.MaxTokens = 1<<20, nil }, true},
+		"once":            {func(l *Life) { l.leave(ByThought, Engine{Key: "a", Name: "a"}, "b") }, true},
 		"too often": {func(l *Life) {
-			l.Leave(ByThought, "a", "a", "b")
-			l.Leave(ByBalance, "b", "b", "a")
+			l.leave(ByThought, Engine{Key: "a", Name: "a"}, "b")
+			l.leave(ByBalance, Engine{Key: "b", Name: "b"}, "a")
 		}, false},
 		"not by choice": {func(l *Life) {
 			for range 3 {
-				l.Leave(ByDrain, "a", "a", "b")
+				l.leave(ByDrain, Engine{Key: "a", Name: "a"}, "b")
 			}
 		}, true},
 		"soon again": {func(l *Life) {
-			l.Clock.Last = last.Add(time.Second)
-			l.Leave(ByDrain, "a", "a", "b")
+			l.clock.Last = last.Add(time.Second)
+			l.leave(ByDrain, Engine{Key: "a", Name: "a"}, "b")
 		}, false},
 	} {
-		l := &Life{Request: &request.Request{MaxTokens: &limit}, Clock: Stopwatch{Last: last}}
+		l := &Life{Request: &request.Request{MaxTokens: &limit}, clock: Stopwatch{Last: last}}
 		c.change(l)
-		if got := l.MayChoose(last.Add(chosenRest)); got != c.want {
+		if got := l.mayChoose(last.Add(chosenRest)); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -143,7 +143,7 @@ func TestChoose(t *testing.T) {
 		"a": {KnownGuess, nil}, "b": {KnownTold, nil}, "c": {KnownStored, &ledger.Stored{Tokens: 32, Prompt: 40}}, "d": {KnownNothing, nil},
 	} {
 		l := &Life{Request: &request.Request{Tokens: 40}, Record: &ledger.Record{Held: []ledger.Held{{Engine: "old"}}}}
-		if known := l.Choose(engines, placement.Choice{Decode: decode}); known != want.known {
+		if known := l.choose(engines, placement.Choice{Decode: decode}); known != want.known {
 			t.Errorf("%s: known by %v, want %v", decode, known, want.known)
 		}
 		if diff := cmp.Diff(held, l.Record.Held) + cmp.Diff(want.stored, l.Record.Stored); diff != "" {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"meridian/decide/placement"
-	"meridian/kv"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
@@ -18,6 +17,11 @@ type Rules struct {
 	// EngineWait is for how long a request waits for an engine to come, and RoomWait for how
 	// long one that has begun waits for an engine to have room.
 	EngineWait, RoomWait time.Duration
+	// PromiseTokens: a decode engine is promised the cache of a prefill leg where no more tokens
+	// wait, with the prompt's.
+	PromiseTokens int
+	// MoveAtThinkEnd: a request whose thought has ended leaves for an engine that has less to do.
+	MoveAtThinkEnd bool
 }
 
 // Wait is for news of engines, and for a time at most.
@@ -36,12 +40,15 @@ type Scene struct {
 
 // Wants says which engines the request may be placed on now.
 func (l *Life) Wants() request.Wanted {
-	w := request.Wanted{Request: l.Request, Avoid: l.Route.avoided(), Spare: l.MaySpare()}
-	if l.Route.Begun {
-		w.Kind = &l.Answer.Kind
+	w := request.Wanted{Request: l.Request, Avoid: l.route.avoided(), Spare: l.maySpare()}
+	if l.route.Begun {
+		w.Kind = &l.answer.Kind
 	}
 	return w
 }
+
+// Decode is the engine that was chosen to generate, by its key.
+func (l *Life) Decode() string { return l.route.Decode }
 
 // Place chooses engines, for a step that says so, and returns the next. With a wait that is to
 // be placed afterwards.
@@ -51,76 +58,58 @@ func (l *Life) Place(s Step, scene Scene) (Step, *Wait) {
 		return l.placePrefill(s.Engine, scene), nil
 	case DoMove:
 		if to := l.placeMove(scene); to != "" {
-			return l.Route.Placed(placement.Choice{Decode: to}, nil), nil
+			return l.route.Placed(placement.Choice{Decode: to}, nil), nil
 		}
 		s.Do = DoPlaceDecode
 	}
 	asked := l.Request.Placement()
-	asked.Phase = l.Phase()
-	asked.Overflows = l.Route.Begun || l.Route.IsRefused()
+	asked.Phase = l.phase()
+	asked.Overflows = l.route.Begun || l.route.IsRefused()
 	asked.Whole = asked.Whole || s.Do == DoPlaceDecode
-	choice, err := placement.Choose(scene.Engines, asked, l.Rules.Place)
+	choice, err := placement.Choose(scene.Engines, asked, l.rules.Place)
 	switch {
 	case err != nil:
 		if wait := l.awaitEngine(scene); wait != nil {
 			return s, wait
 		}
-		return l.Route.Placed(choice, err), nil
-	case l.Route.Begun && isFull(scene.Engines, choice.Decode):
+		return l.route.Placed(choice, err), nil
+	case l.route.Begun && isFull(scene.Engines, choice.Decode):
 		if wait := l.awaitRoom(scene.Now); wait != nil {
 			return s, wait
 		}
-		if l.Route.IsRefused() {
-			return l.Route.Placed(choice, placement.ErrNoEngine), nil
+		if l.route.IsRefused() {
+			return l.route.Placed(choice, placement.ErrNoEngine), nil
 		}
 	}
 	l.engineUntil = time.Time{}
-	l.effect(Placed{l.Choose(scene.Engines, choice)})
+	l.effect(Placed{l.choose(scene.Engines, choice)})
 	l.placed(scene, choice, s.Do == DoPlaceDecode)
-	return l.Route.Placed(choice, nil), nil
+	return l.route.Placed(choice, nil), nil
 }
 
 // placed takes in engines that were chosen.
 func (l *Life) placed(scene Scene, c placement.Choice, decodeOnly bool) {
-	l.Belief.Placed(c)
-	if !decodeOnly || !l.Route.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
+	l.belief.Placed(c)
+	if !decodeOnly || !l.route.Begun && c.DecodeWhy.Kind == placement.DecodeIsFull {
 		l.Record.Placement = scene.named(c).String()
 	}
 }
 
 // placePrefill chooses who computes the prompt for a decode engine that was chosen before.
 func (l *Life) placePrefill(decode string, scene Scene) Step {
-	c, ok := placement.ChoosePrefill(scene.Engines, decode, l.Request.Placement(), l.Rules.Place)
+	c, ok := placement.ChoosePrefill(scene.Engines, decode, l.Request.Placement(), l.rules.Place)
 	if !ok {
-		return l.countFallBack(l.Route.PrefillGone())
+		return l.countFallBack(l.route.PrefillGone())
 	}
 	l.placed(scene, c, false)
-	return l.Route.Placed(c, nil)
-}
-
-// Prefilled takes in that the prompt is computed, and what the decode engine gets; nil: nothing.
-func (l *Life) Prefilled(transfer kv.ID, params []byte) Step {
-	l.Ticket.Hold(transfer, params)
-	return l.countFallBack(l.Route.Prefilled(params != nil))
-}
-
-// PrefillFailed takes in that a prefill leg failed.
-func (l *Life) PrefillFailed(t Trouble) Step { return l.countFallBack(l.Route.PrefillFailed(t)) }
-
-// DecodeFailed takes in that a decode leg broke off, which had a ticket or not.
-func (l *Life) DecodeFailed(t Trouble, ticket bool) Step {
-	next := l.Route.DecodeFailed(t)
-	if ticket {
-		l.countFallBack(next)
-	}
-	return next
+	return l.route.Placed(c, nil)
 }
 
 // countFallBack counts a prompt that was to be handed over, where the next step
 // has the decode engine compute it.
 func (l *Life) countFallBack(next Step) Step {
 	if next.Do == DoDecode && !next.Ticket {
-		l.effect(FellBack{})
+		l.effect(CountFellBack)
 	}
 	return next
 }
@@ -128,9 +117,9 @@ func (l *Life) countFallBack(next Step) Step {
 // placeMove chooses who goes on with a request that has left: the engine that it left for, or
 // another, and the one that it left where the others are full or gone; "" where it is, too.
 func (l *Life) placeMove(scene Scene) string {
-	p := l.Passage
+	p := l.passage
 	mayReturn := hasRoom(scene.Engines, p.From)
-	if !p.Offered && !p.Queued && !p.Why.Leaves() && l.Answer.Kind != openai.KindMeridian && mayReturn {
+	if !p.Offered && !p.Queued && !p.Why.Leaves() && l.answer.Kind != openai.KindMeridian && mayReturn {
 		return p.From // its cache is there, and nowhere else
 	}
 	others := slices.DeleteFunc(slices.Clone(scene.Engines), func(e placement.Engine) bool { return e.ID == p.From })
@@ -138,8 +127,8 @@ func (l *Life) placeMove(scene Scene) string {
 		return p.To
 	}
 	// Who left by choice is no worse off where it was than with any other.
-	asked := placement.Request{Turn: l.Request.Turn, Phase: l.Phase()}
-	if to, why, ok := placement.Move(others, p.From, asked, l.Rules.Place, true, 0); ok && (p.Why.Leaves() || !mayReturn) {
+	asked := placement.Request{Turn: l.Request.Turn, Phase: l.phase()}
+	if to, why, ok := placement.Move(others, p.From, asked, l.rules.Place, true, 0); ok && (p.Why.Leaves() || !mayReturn) {
 		p.Record.Placement = why.String()
 		return to
 	}
@@ -153,8 +142,8 @@ func (l *Life) placeMove(scene Scene) string {
 // need to come back: after that there is none to wait for. nil: it has waited.
 func (l *Life) awaitEngine(scene Scene) *Wait {
 	if l.engineUntil.IsZero() {
-		l.engineUntil = scene.Lost.Add(l.Rules.EngineWait)
-		if most := scene.Now.Add(l.Rules.EngineWait); most.Before(l.engineUntil) {
+		l.engineUntil = scene.Lost.Add(l.rules.EngineWait)
+		if most := scene.Now.Add(l.rules.EngineWait); most.Before(l.engineUntil) {
 			l.engineUntil = most
 		}
 	}
@@ -179,7 +168,7 @@ const roomPoll = 50 * time.Millisecond
 // long as a request may.
 func (l *Life) awaitRoom(now time.Time) *Wait {
 	if l.roomUntil.IsZero() {
-		l.roomUntil = now.Add(l.Rules.RoomWait)
+		l.roomUntil = now.Add(l.rules.RoomWait)
 	}
 	if left := l.roomUntil.Sub(now); left > 0 {
 		return &Wait{Most: min(roomPoll, left), Room: true}

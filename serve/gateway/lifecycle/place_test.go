@@ -18,7 +18,7 @@ var (
 )
 
 func lifeOf(r Rules) *Life {
-	return &Life{Request: &request.Request{Tokens: 40}, Record: &ledger.Record{}, Rules: r}
+	return &Life{Request: &request.Request{Tokens: 40}, Record: &ledger.Record{}, rules: r}
 }
 
 // A request waits for an engine once, and no longer than one that was lost may need to come back.
@@ -35,7 +35,7 @@ func TestAwaitsEngines(t *testing.T) {
 	} {
 		l := lifeOf(waitRules)
 		scene := Scene{Now: placedAt, Lost: placedAt.Add(-c.lost)}
-		next, wait := l.Place(l.Route.Start(), scene)
+		next, wait := l.Place(l.route.Start(), scene)
 		if diff := cmp.Diff(c.want, wait); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
@@ -50,11 +50,11 @@ func TestAwaitsEngines(t *testing.T) {
 			t.Errorf("%s: afterwards it waits %v, and does %+v", name, wait, next)
 		}
 		scene.Lost = scene.Now
-		if _, wait := l.Place(l.Route.Start(), scene); wait != nil {
+		if _, wait := l.Place(l.route.Start(), scene); wait != nil {
 			t.Errorf("%s: it waits %v once more", name, wait)
 		}
 		scene.Engines = engines
-		if next, _ := l.Place(l.Route.Start(), scene); next.Engine != "d" {
+		if next, _ := l.Place(l.route.Start(), scene); next.Engine != "d" {
 			t.Errorf("%s: an engine has come, and it does %+v", name, next)
 		}
 	}
@@ -64,7 +64,7 @@ func TestAwaitsEngines(t *testing.T) {
 // begun with it; then it goes where it is told to wait, or is told that there is no room.
 func TestAwaitsRoom(t *testing.T) {
 	l := lifeOf(waitRules)
-	l.Route.Began(ResumeExact, "")
+	l.route.Began(ResumeExact, "")
 	scene := Scene{Now: placedAt, Engines: []placement.Engine{{ID: "d", Role: placement.Decode, Full: true}}}
 	s := Step{Do: DoPlaceDecode}
 	for range 2 {
@@ -81,11 +81,11 @@ func TestAwaitsRoom(t *testing.T) {
 	if next, wait := l.Place(s, scene); wait != nil || next.Engine != "d" {
 		t.Errorf("an engine that only may be full is not asked: %+v, %v", next, wait)
 	}
-	l.Route.DecodeFailed(Trouble{Kind: Busy, Engine: "d", Fault: openai.Overloaded(0, "full")})
+	l.route.DecodeFailed(Trouble{Kind: Busy, Engine: "d", Fault: openai.Overloaded(0, "full")})
 	if next, wait := l.Place(s, scene); wait != nil || next.Do != DoFail {
 		t.Errorf("one that has refused is asked again: %+v, %v", next, wait)
 	}
-	l.HasRoom()
+	l.Arrived(placedAt, Beside{})
 	if _, wait := l.Place(s, scene); wait == nil {
 		t.Error("it waits no more after an engine had room")
 	}
@@ -119,11 +119,11 @@ func TestPlacesMoves(t *testing.T) {
 		"none has room":                {openai.KindMeridian, Passage{Why: ByDrain}, []placement.Engine{full("from"), full("to")}, ""},
 	} {
 		l := lifeOf(waitRules)
-		l.Route.Began(ResumeExact, "")
-		l.Answer.Kind = c.kind
-		l.Passage = &c.passage
-		l.Passage.From, l.Passage.To = "from", "to"
-		next, wait := l.Place(l.Route.Moved("from", true), Scene{Now: placedAt, Engines: c.engines})
+		l.route.Began(ResumeExact, "")
+		l.answer.Kind = c.kind
+		l.passage = &c.passage
+		l.passage.From, l.passage.To = "from", "to"
+		next, wait := l.Place(l.route.Moved("from", true), Scene{Now: placedAt, Engines: c.engines})
 		if c.want == "" {
 			if wait == nil || next.Do != DoPlaceDecode {
 				t.Errorf("%s: %+v, %v", name, next, wait)
@@ -138,13 +138,13 @@ func TestPlacesMoves(t *testing.T) {
 // of the kind that began it.
 func TestWants(t *testing.T) {
 	l := lifeOf(Rules{})
-	l.Route.DecodeFailed(Trouble{Kind: Busy, Engine: "full", Fault: openai.Overloaded(0, "full")})
-	l.Route.DecodeFailed(lostAt("lost"))
+	l.route.DecodeFailed(Trouble{Kind: Busy, Engine: "full", Fault: openai.Overloaded(0, "full")})
+	l.route.DecodeFailed(lostAt("lost"))
 	if w := l.Wants(); !cmp.Equal(w.Avoid, []string{"lost", "full"}) || w.Kind != nil {
 		t.Errorf("before it begins: %+v", w)
 	}
-	l.Answer.Kind = openai.KindVLLM
-	l.Route.Began(ResumeExact, "")
+	l.answer.Kind = openai.KindVLLM
+	l.route.Began(ResumeExact, "")
 	if w := l.Wants(); !cmp.Equal(w.Avoid, []string{"lost"}) || w.Kind == nil || *w.Kind != openai.KindVLLM {
 		t.Errorf("afterwards: %+v", w)
 	}

@@ -93,13 +93,14 @@ func Resumable(c *request.Request, kind openai.EngineKind, maxContext int) (Resu
 type Doing uint8
 
 const (
-	DoPlace       Doing = iota + 1 // choose engines, then Placed
-	DoPlacePrefix                  // choose another prefill engine for Step.Engine, then Placed
-	DoPlaceDecode                  // choose a decode engine only, then Placed
-	DoOffer                        // have the engine that was left offer prompt and answer so far, then Offered
-	DoMove                         // choose the engine that the request moves to, then Placed
-	DoPrefill                      // send a prefill leg, then Prefilled or PrefillFailed
-	DoDecode                       // send a decode leg, then Began and Finished or Moved, or DecodeFailed
+	DoPlace       Doing = iota + 1 // choose engines, then Place
+	DoPlacePrefix                  // choose another prefill engine for Step.Engine, then Place
+	DoPlaceDecode                  // choose a decode engine only, then Place
+	DoOffer                        // have the engine that was left offer prompt and answer so far, then OfferEnded
+	DoMove                         // choose the engine that the request moves to, then Place
+	DoPrefill                      // send a prefill leg, then PrefillEnded; or Promise, and the leg beside the next
+	DoEndPrefill                   // wait for the promised prefill leg, then PrefillEnded
+	DoDecode                       // send a decode leg, then DecodeEnded
 	DoFail                         // tell the client
 	DoEnd
 )
@@ -193,10 +194,6 @@ func (f *Route) PrefillFailed(t Trouble) Step {
 
 // PrefillGone: no other engine is there to prefill.
 func (f *Route) PrefillGone() Step { return Step{Do: DoDecode, Engine: f.Decode} }
-
-// Promised: a prefill leg is on its way, and the decode leg need not wait for its
-// end. It is in doubt until Prefilled or PrefillFailed.
-func (f *Route) Promised() Step { return f.Prefilled(true) }
 
 // Began: the client has got the first of the answer. From here on nothing can
 // be said twice. why tells why mode is ResumeNever.

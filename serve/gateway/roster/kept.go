@@ -63,7 +63,7 @@ func (r *Roster) forgetKept() {
 }
 
 // FoundKept: an engine has fetched the first tokens of a prompt.
-func (r *Roster) FoundKept(e *Engine, p placement.Prefix, s Spared, tokens int, now time.Time) {
+func (r *Roster) FoundKept(e *Engine, p placement.Prefix, s request.Spared, tokens int, now time.Time) {
 	e.Unit.CompareAndSwap(0, usualUnit)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -72,42 +72,10 @@ func (r *Roster) FoundKept(e *Engine, p placement.Prefix, s Spared, tokens int, 
 
 // MissedKept: an engine had less of a prompt than was believed, which is believed no
 // more. believed is in tokens of about as many as the request has.
-func (r *Roster) MissedKept(c *request.Request, s Spared, believed int, now time.Time) {
+func (r *Roster) MissedKept(c *request.Request, s request.Spared, believed int, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Texts are measured in proportion, so it must be before what was believed to help.
 	last := c.Prefix.Within(believed, c.Tokens) - 1
 	r.kept.Missed(c.Prefix, min(c.Prefix.Within(s.Tokens, s.Of), last), Instant(now))
-}
-
-// Spared is how many tokens of a prompt an engine did not compute, of how many.
-type Spared struct{ Tokens, Of int }
-
-// Spared reads it from what an engine tells, in its own member or as OpenAI has it;
-// told is false where it does not.
-func (e *Engine) Spared(report *openai.Report, usage *openai.Usage) (s Spared, told bool) {
-	switch {
-	case report != nil && report.PromptTokens > 0:
-		s = Spared{report.CachedTokens, report.PromptTokens}
-	case usage.PromptDetails != nil && usage.PromptTokens > 0:
-		s = Spared{usage.PromptDetails.CachedTokens, usage.PromptTokens}
-	default:
-		return s, false
-	}
-	s.Of = min(s.Of, openai.MaxUsage)
-	s.Tokens = min(max(s.Tokens, 0), s.Of)
-	e.Tells.Store(true)
-	return s, true
-}
-
-// IsLess tells whether an engine was spared less than was believed to be kept. What a
-// text's chunks come to in tokens is only about so, so that one or two missing say
-// nothing.
-func (s Spared) IsLess(c *request.Request, believed int, e *Engine) bool {
-	if !c.IsText() {
-		return s.Tokens < believed
-	}
-	expected := believed * s.Of / max(c.Tokens, 1)
-	chunk := c.Prefix.Tokens(1, s.Of)
-	return s.Tokens < expected-max(chunk, int(e.Unit.Load()))-expected/8
 }

@@ -65,8 +65,12 @@ func (r *Roster) Computes(e *Engine, c *request.Request) (end func()) {
 }
 
 // Paced takes in how long an engine took for a prompt: what it computed, and what it
-// fetched of it, about. What it held itself is among what it found, and is not told apart.
-func (r *Roster) Paced(e *Engine, report *openai.Report, s Spared) {
+// fetched of it, about. What it held itself is among what it found, and is not told apart. Without
+// a report it has told what it was spared, and no more.
+func (r *Roster) Paced(e *Engine, report *openai.Report, s request.Spared) {
+	if e.Tells.Store(true); report == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e.pace.Computed(s.Of-s.Tokens, openai.Milliseconds(report.PrefillMs).Microseconds())
