@@ -53,7 +53,7 @@ func (s *Store) Hold(ctx context.Context, r Run, bytes uint64) (*Hold, error) {
 	at, looked := len(h.held), time.Since(began)
 	var came []arrival
 	if errors.Is(err, ErrMissing) {
-		came = s.cold.promote(ctx, names[at:])
+		came = s.cold.promote(ctx, names[at:], r.Payer)
 	}
 	if came != nil {
 		began = time.Now()
@@ -193,7 +193,7 @@ func (s *Store) SetLastCopy(r Run, sole []bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.server != nil {
-		s.server.SetLastCopy(s.now(), names, sole)
+		s.server.SetLastCopy(s.now(), names, r.Payer, sole)
 	}
 	return nil
 }

@@ -125,9 +125,11 @@ func (o *localOwner) make() (err error) {
 	if o.heap, err = arena.Format(bytes, arena.Options{Headers: o.options.Headers, High: uint32(100 * o.options.High), Low: uint32(100 * o.options.Low), Epoch: epochOf(o.agent.Incarnation())}); err != nil {
 		return err
 	}
+	own := []byte(protocol.AgentTenant(o.agent.Name()))
 	o.objects, err = owner.New(o.heap, owner.Options{
 		Policy: o.options.Policy, High: o.options.High, Low: o.options.Low, Offers: o.options.Offers,
-		WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), Tenant: protocol.TenantOf, Copy: protocol.IsCopy, TenantQuota: o.options.TenantQuota,
+		WriteTimeout: kv.Instant(o.options.WriteTimeout / time.Microsecond), TenantQuota: o.options.TenantQuota, Copy: protocol.IsCopy,
+		Tenant: func([]byte) []byte { return own }, Part: protocol.PartOf,
 	})
 	if err != nil {
 		return err

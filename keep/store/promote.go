@@ -25,7 +25,7 @@ const (
 // and says where those came from that came before ctx is over; nil: there is no more here
 // than before. The run goes on without its reader, or one with little time would have it
 // begin anew each time, and never see its end.
-func (c *cold) promote(ctx context.Context, names [][]byte) []arrival {
+func (c *cold) promote(ctx context.Context, names [][]byte, payer string) []arrival {
 	if c == nil || len(names) == 0 || !c.has(names[:1])[0] {
 		return nil
 	}
@@ -38,7 +38,7 @@ func (c *cold) promote(ctx context.Context, names [][]byte) []arrival {
 		<-c.coming
 		return nil
 	}
-	p := &promotion{cold: c, names: names, places: make([]admission.Place, len(names)), came: make([]arrival, len(names)), ended: make(chan promoted), over: make(chan struct{})}
+	p := &promotion{cold: c, names: names, payer: payer, places: make([]admission.Place, len(names)), came: make([]arrival, len(names)), ended: make(chan promoted), over: make(chan struct{})}
 	go p.run() // Close waits for running
 	select {
 	case <-p.over:
@@ -60,6 +60,7 @@ type arrival struct {
 type promotion struct {
 	cold   *cold
 	names  [][]byte
+	payer  string // whose share of the memory they take: who has them brought there
 	places []admission.Place
 	ended  chan promoted
 	own    bool // it was the first to ask a tier for something of it
@@ -107,7 +108,7 @@ func (p *promotion) fetch(ctx context.Context) {
 				p.places[i] = admission.Coming
 				underWay++
 				go func() { // awaited below
-					tier, own, err := p.cold.promoteOnce(ctx, p.names[i])
+					tier, own, err := p.cold.promoteOnce(ctx, p.names[i], p.payer)
 					p.ended <- promoted{i, tier, own, err}
 				}()
 			}
@@ -132,7 +133,7 @@ func (p *promotion) fetch(ctx context.Context) {
 // promoteOnce brings an object to memory, or waits for another reader that does: runs that
 // are read at once may begin and end anywhere in one another. It says which tier had it, ""
 // where that is memory.
-func (c *cold) promoteOnce(ctx context.Context, name []byte) (from string, own bool, err error) {
+func (c *cold) promoteOnce(ctx context.Context, name []byte, payer string) (from string, own bool, err error) {
 	hash, mine := arena.HashKey(name), &objectPromotion{over: make(chan struct{})}
 	for {
 		c.mu.Lock()
@@ -168,13 +169,13 @@ func (c *cold) promoteOnce(ctx context.Context, name []byte) (from string, own b
 	if c.store.hasWarm(name) {
 		return "", false, nil
 	}
-	from, err = c.promoteOne(ctx, name)
+	from, err = c.promoteOne(ctx, name, payer)
 	return from, true, err
 }
 
 // promoteOne brings an object to memory: from its tier, whose name it says, straight to where
 // it is to lie.
-func (c *cold) promoteOne(ctx context.Context, name []byte) (from string, err error) {
+func (c *cold) promoteOne(ctx context.Context, name []byte, payer string) (from string, err error) {
 	var bytes uint64
 	for _, b := range c.behind {
 		if !b.Has([][]byte{name})[0] {
@@ -186,7 +187,7 @@ func (c *cold) promoteOne(ctx context.Context, name []byte) (from string, err er
 		bytes = 0
 		into := func(_ []byte, size int) []byte {
 			var plans []*WritePlan
-			if plans, refused = c.store.reserveNames(ctx, [][]byte{name}, uint64(size), promotePatience); len(plans) == 0 {
+			if plans, refused = c.store.reserveNames(ctx, [][]byte{name}, demand{payer, uint64(size), promotePatience}); len(plans) == 0 {
 				return nil
 			}
 			plan, bytes = plans[0], plans[0].Bytes

@@ -19,13 +19,19 @@ import (
 type Run struct {
 	Tenant string
 	Keys   []string
+	// Payer is the tenant of whose share of an owner's memory what comes there takes, however
+	// its keys are called; empty: this agent.
+	Payer string
 }
+
+// PayerOfAgent is who pays for what an agent has kept of which it says no tenant.
+func PayerOfAgent(name string) string { return protocol.AgentTenant(name) }
 
 // Copy is the run of the copies of one number of a run that engines keep; those of number 1 are
 // the objects themselves. A copy is an object like any, under a key of its own; it leaves
 // before objects that are not copies, and none of these leaves for it.
 func (r Run) Copy(number int) Run {
-	c := Run{Tenant: r.Tenant, Keys: make([]string, len(r.Keys))}
+	c := Run{Tenant: r.Tenant, Payer: r.Payer, Keys: make([]string, len(r.Keys))}
 	for i, key := range r.Keys {
 		c.Keys[i] = protocol.CopyKey(key, number)
 	}
@@ -72,17 +78,24 @@ func (s *Store) Reserve(ctx context.Context, r Run, size uint64, within time.Dur
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.reserveMany(ctx, names, size, within)
+	return s.reserveMany(ctx, names, demand{r.Payer, size, within})
+}
+
+// demand is what each object of a run is to have: of whose share, how many bytes, for how long.
+type demand struct {
+	payer  string
+	bytes  uint64
+	within time.Duration
 }
 
 // reserveNames is Reserve for who has names already.
-func (s *Store) reserveNames(ctx context.Context, names [][]byte, size uint64, within time.Duration) ([]*WritePlan, error) {
+func (s *Store) reserveNames(ctx context.Context, names [][]byte, d demand) ([]*WritePlan, error) {
 	ctx, leave, err := s.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	_, plans, err := s.reserveMany(ctx, names, size, within)
+	_, plans, err := s.reserveMany(ctx, names, d)
 	return plans, err
 }
 
@@ -95,17 +108,17 @@ const (
 )
 
 // reserveMany is reserveNow where the owner has its lease, or is about to have it.
-func (s *Store) reserveMany(ctx context.Context, names [][]byte, size uint64, within time.Duration) (there int, plans []*WritePlan, err error) {
+func (s *Store) reserveMany(ctx context.Context, names [][]byte, d demand) (there int, plans []*WritePlan, err error) {
 	for waited := time.Duration(0); ; waited += leasePause {
-		there, plans, err = s.reserveNow(ctx, names, size, within)
+		there, plans, err = s.reserveNow(ctx, names, d)
 		if !errors.Is(err, master.ErrSilent) || len(plans) > 0 || waited >= leaseWait || !s.pause(ctx, leasePause) {
 			return there, plans, err
 		}
 	}
 }
 
-func (s *Store) reserveNow(ctx context.Context, names [][]byte, size uint64, within time.Duration) (there int, plans []*WritePlan, err error) {
-	opened := s.openMany(ctx, names, size, within)
+func (s *Store) reserveNow(ctx context.Context, names [][]byte, d demand) (there int, plans []*WritePlan, err error) {
+	opened := s.openMany(ctx, names, d)
 	for there < len(opened) && isThere(opened[there].err) {
 		there++
 	}
@@ -143,7 +156,7 @@ type opening struct {
 // openMany asks the owner in this process for all of them at once, so that no other comes
 // in between, up to one that is refused at once behind the first that is not there. What is
 // not asked for is not in the answer.
-func (s *Store) openMany(ctx context.Context, names [][]byte, size uint64, within time.Duration) []opening {
+func (s *Store) openMany(ctx context.Context, names [][]byte, d demand) []opening {
 	opened := make([]opening, 0, len(names))
 	patience := uint64(max(1, duration(s.deadline(ctx)-s.now())/time.Millisecond))
 	s.step(func(now, _ kv.Instant) (effects []protocol.Effect) {
@@ -154,7 +167,7 @@ func (s *Store) openMany(ctx context.Context, names [][]byte, size uint64, withi
 			s.calls.begin(one.id, one.call)
 			opened = append(opened, one)
 			answer := s.receive(now, s.self, one.id, &protocol.Open{
-				Name: name, Bytes: size, WriteMs: uint64(max(1, within/time.Millisecond)), PatienceMs: patience,
+				Name: name, Bytes: d.bytes, WriteMs: uint64(max(1, d.within/time.Millisecond)), PatienceMs: patience, Payer: d.payer,
 			})
 			effects = append(effects, answer...)
 			refused := s.refusal(answer, one.id)

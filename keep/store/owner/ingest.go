@@ -161,7 +161,7 @@ func (w *Owner) take(now kv.Instant, i uint32) bool {
 	}
 	w.heap.Place(i, &own)
 	w.index[e.hash] = i
-	e.account = w.chargeKey(now, key, w.room(e))
+	e.account = w.chargeKey(now, "", key, w.room(e))
 	w.pin(e)
 	e.state = unclaimedAs
 	w.arriving++

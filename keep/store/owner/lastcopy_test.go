@@ -23,12 +23,12 @@ func TestSoleCopyLeavesInItsTurn(t *testing.T) {
 		for n := range 40 {
 			w.mustPut(t, 0, fmt.Sprintf("a/%d", n+100), 8000)
 		}
-		w.SetLastCopy(0, []byte("a/3#2"), true)
+		w.SetLastCopy(0, []byte("a/3#2"), "", true)
 		if again {
-			w.SetLastCopy(0, []byte("a/3#2"), false)
+			w.SetLastCopy(0, []byte("a/3#2"), "", false)
 		}
-		w.SetLastCopy(0, []byte("a/100"), true) // is none
-		w.SetLastCopy(0, []byte("a/99#2"), true)
+		w.SetLastCopy(0, []byte("a/100"), "", true) // is none
+		w.SetLastCopy(0, []byte("a/99#2"), "", true)
 		for left := w.Stats().Ready; left > 31; left = w.Stats().Ready { // the copies, and ten of the others
 			if !w.evictOne(0) {
 				t.Fatal("nothing can leave")
@@ -51,9 +51,9 @@ func TestSoleCopiesWithinTheQuota(t *testing.T) {
 		w.mustPut(t, 0, fmt.Sprintf("a/%d#2", n), 8000)
 	}
 	for n := range 60 {
-		w.SetLastCopy(0, fmt.Appendf(nil, "a/%d#2", n), true)
+		w.SetLastCopy(0, fmt.Appendf(nil, "a/%d#2", n), "", true)
 	}
-	number, _ := w.order.of(w.tenantOf([]byte("a/0#2")))
+	number, _, _ := w.order.of(w.payerOf("", []byte("a/0#2")))
 	total := heap.Bounds().Limit - heap.Bounds().Base
 	if has := w.order.all[number].bytes; has > total/4 || has < total/5 || w.Stats().Evictions != 0 {
 		t.Errorf("%d of %d bytes are the tenant's", has, total)
@@ -74,7 +74,7 @@ func TestSoleCopiesAddUp(t *testing.T) {
 					w.mustPut(t, 0, key, 3000)
 				}
 			case 2:
-				w.SetLastCopy(0, []byte(key), rapid.Bool().Draw(r, "sole"))
+				w.SetLastCopy(0, []byte(key), "", rapid.Bool().Draw(r, "sole"))
 			case 3:
 				if _, lease, err := w.Lease(0, []byte(key)); err == nil {
 					leases = append(leases, lease)

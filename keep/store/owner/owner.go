@@ -53,12 +53,17 @@ type Options struct {
 	// MaxPinned is the part of the heap that pinned objects may take; default 0.5.
 	// Pins beyond it are refused, or nothing could be evicted any more.
 	MaxPinned float64
-	// Tenant is whose a key is: room is shared among tenants. Default: all are one's.
+	// Tenant is whose a key is where a Put does not say it: room is shared among tenants.
+	// Default: all are one's.
 	Tenant func(key []byte) []byte
+	// Part is which part of its tenant's objects a key is of: parts divide the share of their
+	// tenant, and take nothing of another's. Default, and where it is empty: none.
+	Part func(key []byte) []byte
 	// Copy reports whether a key is of a copy of an object that has another key: these leave
 	// first, and nothing but others of them leaves for one. Default: none is.
 	Copy func(key []byte) bool
-	// TenantQuota is the part of the heap that one tenant may have; default all of it.
+	// TenantQuota is the part of the heap that one tenant may have, or one part of a tenant's
+	// objects; default all of it.
 	TenantQuota float64
 	// Offers is how many extents of each size class are set aside for producers
 	// that map the arena; 0 for none.
@@ -160,6 +165,8 @@ type Put struct {
 	PageSize uint32 // default arena.PageSize
 	Pinned   bool
 	Priority uint8
+	// Tenant is who has it written, where that is proven; empty: the key says whose it is.
+	Tenant string
 }
 
 // Plan is where a writer writes.
@@ -200,7 +207,7 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	if isCopy {
 		err = w.makeCopyRoom(need.Size)
 	} else {
-		err = w.makeOwnRoom(w.tenantOf(p.Key), need.Size)
+		err = w.makeOwnRoom(w.payerOf(p.Tenant, p.Key), need.Size)
 	}
 	if err != nil {
 		return Plan{}, err
@@ -217,7 +224,7 @@ func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	e := &w.entries[i]
 	e.hash, e.bytes, e.keyLength, e.extent, e.since, e.state = hash, p.Bytes, uint16(len(p.Key)), room, now, writing
 	e.pinned, e.priority, e.epoch = p.Pinned, p.Priority, e.epoch+1
-	e.account = w.chargeKey(now, p.Key, w.room(e))
+	e.account = w.chargeKey(now, p.Tenant, p.Key, w.room(e))
 	w.index[hash] = i
 	w.pin(e)
 	header := w.header(i, p.PageSize)

@@ -247,7 +247,7 @@ func TestOwner(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		owner, heap, _ := open(t, 512<<10, arena.Options{Headers: 40, Ring: 4}, Options{
 			Policy: Policy(rapid.IntRange(0, 2).Draw(t, "policy")), Offers: rapid.IntRange(0, 2).Draw(t, "offers"),
-			Tenant: lastLetter, TenantQuota: rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "quota"),
+			Tenant: lastLetter, Part: rapid.SampledFrom([]func([]byte) []byte{nil, lastButOne}).Draw(t, "parts"), TenantQuota: rapid.SampledFrom([]float64{0, 0.1, 0.5}).Draw(t, "quota"),
 		})
 		w := &world{owner: owner, heap: heap, put: map[string][]byte{}, plans: map[string]Plan{}, values: map[string][]byte{}, leases: map[LeaseID]Location{}}
 		base := heap.Bounds().Base

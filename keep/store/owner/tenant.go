@@ -2,14 +2,20 @@ package owner
 
 import (
 	"fmt"
+	"slices"
 
 	"meridian/keep/store/arena"
 	"meridian/kv"
 )
 
-// maxTenants is how many tenants have an account of their own. Who names a key names a
-// tenant, so there is no end of them: those beyond share one account.
+// maxTenants is how many accounts there are of tenants, or of parts of one. What is beyond
+// shares one account.
 const maxTenants = 254
+
+// maxParts is how many of these may be of parts of tenants. Who names a key names its part, so
+// there is no end of parts: those beyond are their tenant's without one, and no tenant is
+// without an account because another divides its share.
+const maxParts = maxTenants / 2
 
 // rest is the account of the tenants beyond, copies that of objects that are elsewhere, too,
 // whichever tenant's they are; the others are those between.
@@ -22,9 +28,14 @@ const (
 // the others' then, and what it has leaves before theirs.
 const idleAfter = 600 * kv.Second
 
-// account is what a tenant has of an arena.
+// payer is whose an object is, as hashes of names: the tenant that has a share, and the part of
+// it that divides that share; 0 for none. That they are apart keeps a part, which a client
+// invents, from being made to look like another tenant.
+type payer struct{ tenant, part uint64 }
+
+// account is what a tenant, or a part of one, has of an arena.
 type account struct {
-	tenant    uint64 // hash of its name
+	payer
 	objects   uint32 // with those that are being written, or still read
 	bytes     uint64 // they take
 	evictable uint64 // of these, of objects that could leave now
@@ -33,17 +44,25 @@ type account struct {
 	lists []links // before: the front, after: the back
 }
 
+// tenant is one that has objects, by the accounts of its parts.
+type tenant struct {
+	hash     uint64
+	accounts []uint8
+}
+
 // accounts are those of all tenants.
 type accounts struct {
-	lists  int // of each
-	all    []account
-	number map[uint64]uint8 // by the hash of the tenant's name
-	live   []uint8          // accounts of one tenant that have objects
-	free   []uint8          // that have none
+	lists   int // of each
+	all     []account
+	number  map[payer]uint8
+	tenants []tenant
+	live    int     // accounts of a tenant that have objects
+	parts   int     // of these, of parts
+	free    []uint8 // that have none
 }
 
 func newAccounts(p Policy) accounts {
-	a := accounts{lists: 1, all: make([]account, 2, 3), number: make(map[uint64]uint8)}
+	a := accounts{lists: 1, all: make([]account, 2, 3), number: make(map[payer]uint8)}
 	if p == ByPriority {
 		a.lists = 256
 	}
@@ -51,18 +70,24 @@ func newAccounts(p Policy) accounts {
 	return a
 }
 
-// of is the account that objects of a tenant are counted in, and whether it stands: one
-// that does not is opened by the first object.
-func (a *accounts) of(tenant uint64) (number uint8, stands bool) {
-	number, stands = a.number[tenant]
-	return number, stands || len(a.live) >= maxTenants
+// of is the account that objects of a payer are counted in, whose that is, and whether it
+// stands: one that does not is opened by the first object.
+func (a *accounts) of(p payer) (number uint8, as payer, stands bool) {
+	if number, stands = a.number[p]; stands {
+		return number, p, true
+	}
+	if p.part != 0 && a.parts >= maxParts {
+		p.part = 0
+		number, stands = a.number[p]
+	}
+	return number, p, stands || a.live >= maxTenants
 }
 
-// charge counts an object of a tenant, which is one of its account from now on.
-func (a *accounts) charge(now kv.Instant, tenant, bytes uint64) uint8 {
-	number, stands := a.of(tenant)
+// charge counts an object of a payer, which is one of its account from now on.
+func (a *accounts) charge(now kv.Instant, p payer, bytes uint64) uint8 {
+	number, p, stands := a.of(p)
 	if !stands {
-		number = a.open(tenant)
+		number = a.open(p)
 	}
 	a.chargeTo(number, now, bytes)
 	return number
@@ -75,20 +100,29 @@ func (a *accounts) chargeTo(number uint8, now kv.Instant, bytes uint64) {
 	one.used = now
 }
 
-func (a *accounts) open(tenant uint64) (number uint8) {
+func (a *accounts) open(p payer) (number uint8) {
 	if n := len(a.free); n > 0 {
 		number, a.free = a.free[n-1], a.free[:n-1]
 	} else {
 		number = uint8(len(a.all))
 		a.all = append(a.all, account{lists: make([]links, a.lists)})
 	}
-	a.all[number].tenant = tenant
-	a.number[tenant] = number
-	a.live = append(a.live, number)
+	a.all[number].payer = p
+	a.number[p] = number
+	a.live++
+	if p.part != 0 {
+		a.parts++
+	}
+	i := slices.IndexFunc(a.tenants, func(t tenant) bool { return t.hash == p.tenant })
+	if i < 0 {
+		i = len(a.tenants)
+		a.tenants = append(a.tenants, tenant{hash: p.tenant})
+	}
+	a.tenants[i].accounts = append(a.tenants[i].accounts, number)
 	return number
 }
 
-// discharge ends that. An account that has no object any more is another tenant's next.
+// discharge ends that. An account that has no object any more is another's next.
 func (a *accounts) discharge(number uint8, bytes uint64) {
 	one := &a.all[number]
 	one.objects--
@@ -96,57 +130,91 @@ func (a *accounts) discharge(number uint8, bytes uint64) {
 	if one.objects > 0 || number == rest || number == copies {
 		return
 	}
-	delete(a.number, one.tenant)
-	for i := range a.live {
-		if a.live[i] == number {
-			a.live[i] = a.live[len(a.live)-1]
-			a.live = a.live[:len(a.live)-1]
-			break
-		}
+	delete(a.number, one.payer)
+	a.live--
+	if one.part != 0 {
+		a.parts--
+	}
+	i := slices.IndexFunc(a.tenants, func(t tenant) bool { return t.hash == one.tenant })
+	of := a.tenants[i].accounts
+	if of = slices.DeleteFunc(of, func(n uint8) bool { return n == number }); len(of) > 0 {
+		a.tenants[i].accounts = of
+	} else {
+		a.tenants = slices.Delete(a.tenants, i, i+1)
 	}
 	a.free = append(a.free, number)
 }
 
+// standing is what one of those has who share.
+type standing struct {
+	bytes, evictable uint64
+	idle             bool
+}
+
+// mostAbove is who of n, who share so many bytes alike, is the most above its share, of those
+// that have an object that can leave. Who is idle has no share.
+func mostAbove(n int, bytes uint64, at func(int) standing) (loser int, excess int64, ok bool) {
+	inUse := uint64(0)
+	for i := range n {
+		if !at(i).idle {
+			inUse++
+		}
+	}
+	for i := range n {
+		s := at(i)
+		if s.evictable == 0 {
+			continue
+		}
+		over := int64(s.bytes)
+		if !s.idle {
+			over -= int64(bytes / inUse)
+		}
+		if !ok || over > excess {
+			loser, excess, ok = i, over, true
+		}
+	}
+	return loser, excess, ok
+}
+
 // loser is the account that loses an object when room is needed: that of the copies, or else,
 // of those that have an object that can leave, the one that is most above its fair share, and
-// whether it is above it, and not alone. The tenants in use share alike; the rest together
-// have half, so that a client that invents tenants gets no more. Who is idle has no share.
+// whether it is above it, and not alone. The tenants in use share alike, and parts of a tenant
+// what it has; the rest together have half, so that tenants without end get no more.
 func (a *accounts) loser(now kv.Instant, bytes uint64) (number uint8, above, ok bool) {
 	if a.all[copies].evictable > 0 {
 		return copies, false, true
-	}
-	inUse, most, idle := uint64(0), -1, -1
-	larger := func(than int, n uint8) int {
-		if a.all[n].evictable == 0 || than >= 0 && a.all[n].bytes <= a.all[than].bytes {
-			return than
-		}
-		return int(n)
-	}
-	for _, n := range a.live {
-		if a.idle(n, now) {
-			idle = larger(idle, n)
-			continue
-		}
-		inUse++
-		most = larger(most, n)
 	}
 	shared := bytes
 	if a.all[rest].objects > 0 && !a.idle(rest, now) {
 		shared /= 2
 	}
-	excess := int64(0)
-	choose := func(n int, share uint64) {
-		if n < 0 || a.all[n].evictable == 0 {
-			return
-		}
-		if over := int64(a.all[n].bytes) - int64(share); !ok || over > excess {
-			number, excess, ok = uint8(n), over, true
+	t, excess, ok := mostAbove(len(a.tenants), shared, func(i int) standing { return a.has(now, a.tenants[i].accounts...) })
+	if others := a.has(now, rest); others.evictable > 0 {
+		if over := int64(others.bytes) - int64(bytes-shared); !ok || over > excess {
+			return rest, over > 0 && len(a.tenants) > 0, true
 		}
 	}
-	choose(idle, 0)
-	choose(most, shared/max(inUse, 1))
-	choose(rest, bytes-shared)
-	return number, excess > 0 && (len(a.live) > 1 || a.all[rest].objects > 0), ok
+	if !ok {
+		return 0, false, false
+	}
+	parts := a.tenants[t].accounts
+	above = excess > 0 && (len(a.tenants) > 1 || a.all[rest].objects > 0)
+	if len(parts) == 1 {
+		return parts[0], above, true
+	}
+	p, excess, _ := mostAbove(len(parts), a.has(now, parts...).bytes, func(i int) standing { return a.has(now, parts[i]) })
+	return parts[p], above || excess > 0, true
+}
+
+// has is what is in accounts together.
+func (a *accounts) has(now kv.Instant, numbers ...uint8) standing {
+	s := standing{idle: true}
+	for _, n := range numbers {
+		s.bytes += a.all[n].bytes
+		s.evictable += a.all[n].evictable
+		s.idle = s.idle && a.idle(n, now)
+	}
+	return s
 }
 
 func (a *accounts) idle(n uint8, now kv.Instant) bool { return now-a.all[n].used > idleAfter }
@@ -158,24 +226,33 @@ func (w *Owner) toShare() uint64 {
 	return uint64(w.options.Low * float64(b.Limit-b.Base))
 }
 
-// tenantOf is the hash of the name of a key's tenant.
-func (w *Owner) tenantOf(key []byte) uint64 {
-	if w.options.Tenant == nil {
-		return 0
+// payerOf is whose the object of a key is: the tenant's that its writer was found to be, or else
+// the one's that the key is.
+func (w *Owner) payerOf(tenant string, key []byte) (p payer) {
+	switch {
+	case tenant != "":
+		p.tenant = arena.HashKey([]byte(tenant))
+	case w.options.Tenant != nil:
+		p.tenant = arena.HashKey(w.options.Tenant(key))
 	}
-	return arena.HashKey(w.options.Tenant(key))
+	if w.options.Part != nil {
+		if part := w.options.Part(key); len(part) > 0 {
+			p.part = max(1, arena.HashKey(part))
+		}
+	}
+	return p
 }
 
 // isCopy reports whether a key is of an object that is elsewhere, too.
 func (w *Owner) isCopy(key []byte) bool { return w.options.Copy != nil && w.options.Copy(key) }
 
-// chargeKey counts an object of a key that takes so many bytes, in its account.
-func (w *Owner) chargeKey(now kv.Instant, key []byte, bytes uint64) uint8 {
+// chargeKey counts an object of a key that takes so many bytes, in its payer's account.
+func (w *Owner) chargeKey(now kv.Instant, tenant string, key []byte, bytes uint64) uint8 {
 	if w.isCopy(key) {
 		w.order.chargeTo(copies, now, bytes)
 		return copies
 	}
-	return w.order.charge(now, w.tenantOf(key), bytes)
+	return w.order.charge(now, w.payerOf(tenant, key), bytes)
 }
 
 // makeCopyRoom lets copies go until there is room for another. For a copy nothing else
@@ -214,19 +291,19 @@ func (w *Owner) evictCopy(i uint32) {
 	w.stats.EvictedCopies++
 }
 
-// quota is how many bytes one tenant may have.
+// quota is how many bytes one account may have.
 func (w *Owner) quota() uint64 {
 	b := w.heap.Bounds()
 	return uint64(w.options.TenantQuota * float64(b.Limit-b.Base))
 }
 
-// makeOwnRoom lets objects of a tenant go until so many bytes more are within its quota. If
+// makeOwnRoom lets objects of a payer go until so many bytes more are within its quota. If
 // that cannot be, none goes.
-func (w *Owner) makeOwnRoom(tenant, bytes uint64) error {
+func (w *Owner) makeOwnRoom(p payer, bytes uint64) error {
 	if w.options.TenantQuota == 0 {
 		return nil
 	}
-	number, stands := w.order.of(tenant)
+	number, _, stands := w.order.of(p)
 	var has, stay uint64
 	if stands {
 		has, stay = w.order.all[number].bytes, w.order.all[number].bytes-w.order.all[number].evictable

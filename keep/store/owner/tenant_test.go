@@ -13,8 +13,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// lastLetter and firstWord are ways to tell tenants apart.
+// lastLetter and firstWord are ways to tell tenants apart, lastButOne to tell parts.
 func lastLetter(key []byte) []byte { return key[len(key)-1:] }
+
+func lastButOne(key []byte) []byte { return key[max(0, len(key)-2) : len(key)-1] }
 
 func firstWord(key []byte) []byte {
 	tenant, _, _ := strings.Cut(string(key), "/")
@@ -217,11 +219,11 @@ func TestInventedTenants(t *testing.T) {
 		}
 	}
 	w.EvictUntilBelow(0, 0)
-	if len(w.order.live) != 0 || len(w.order.number) != 0 || w.order.all[rest].bytes != 0 {
-		t.Errorf("nothing is left, and %d accounts are", len(w.order.live))
+	if w.order.live != 0 || len(w.order.tenants) != 0 || len(w.order.number) != 0 || w.order.all[rest].bytes != 0 {
+		t.Errorf("nothing is left, and %d accounts are", w.order.live)
 	}
 	w.mustPut(t, 0, "late/x", 1000) // it finds an account
-	if number, stands := w.order.of(arena.HashKey([]byte("late"))); !stands || number == rest {
+	if number, _, stands := w.order.of(w.payerOf("", []byte("late/x"))); !stands || number == rest {
 		t.Error("an account that is free is not given out")
 	}
 }
@@ -309,7 +311,7 @@ func TestCopiesLeaveFirst(t *testing.T) {
 	for n := range 20 {
 		w.mustPut(t, 0, string(copyOf(n)), 8000)
 	}
-	if got := w.order.all[copies]; got.objects != 20 || len(w.order.live) != 0 {
+	if got := w.order.all[copies]; got.objects != 20 || w.order.live != 0 {
 		t.Fatalf("%+v", got)
 	}
 	n := 0
@@ -378,6 +380,69 @@ func TestCopiesHaveNoQuota(t *testing.T) {
 	}
 	if w.stats.Evictions != 0 {
 		t.Errorf("%d copies of 20 tenants left, %d by a quota, of an arena of which %v is used", w.stats.Evictions, w.stats.EvictedByQuota, w.Used())
+	}
+}
+
+// charged puts an object as who was found to write it.
+func (w *Owner) charged(t *testing.T, now kv.Instant, tenant, key string, size uint64) {
+	t.Helper()
+	p, err := w.Reserve(now, Put{Key: []byte(key), Bytes: size, Tenant: tenant})
+	if err == nil {
+		err = w.Commit(now, p, sum(w.heap, p))
+	}
+	if err != nil {
+		t.Fatal(key, err)
+	}
+}
+
+// However many names a tenant invents for parts of what it has, they divide its own share:
+// another keeps what is within its own, and a tenant that comes later finds an account.
+func TestInventedPartsDivideTheirTenantsShare(t *testing.T) {
+	w, _, _ := open(t, 2<<20, arena.Options{Headers: 4096}, Options{Part: firstWord})
+	small := 0
+	for ; w.order.tenants == nil || w.order.has(0, w.order.tenants[0].accounts...).bytes < w.toShare()*45/100; small++ {
+		w.charged(t, 0, "small", fmt.Sprint("x/small", small), 1000)
+	}
+	for n := range 10_000 {
+		w.charged(t, 0, "inventor", fmt.Sprintf("%d/x", n), 1000)
+		if len(w.order.all) > maxTenants+2 || w.order.parts > maxParts {
+			t.Fatalf("%d accounts, %d of parts", len(w.order.all), w.order.parts)
+		}
+	}
+	w.charged(t, 0, "late", "y/late", 1000)
+	for n := range small {
+		if !w.Has(fmt.Append(nil, "x/small", n)) {
+			t.Fatalf("object %d of %d, within the fair share of its tenant, had to leave", n, small)
+		}
+	}
+	if s := w.Stats(); s.Evictions == 0 || s.EvictedByShare != s.Evictions {
+		t.Errorf("%+v", s)
+	}
+	if number, _, stands := w.order.of(w.payerOf("late", []byte("y/late"))); !stands || number == rest || !w.Has([]byte("y/late")) {
+		t.Error("a tenant that came later has no account of its own")
+	}
+	w.EvictUntilBelow(0, 0)
+	if w.order.live != 0 || w.order.parts != 0 || len(w.order.tenants) != 0 || len(w.order.number) != 0 {
+		t.Errorf("nothing is left, and %d accounts of %d tenants are", w.order.live, len(w.order.tenants))
+	}
+}
+
+// Parts of one tenant share alike what it has.
+func TestFloodOfAPartLeavesOtherPartsAlone(t *testing.T) {
+	w, _, _ := open(t, 2<<20, arena.Options{Headers: 4096}, Options{Part: firstWord})
+	for n := range 60 {
+		w.charged(t, 0, "both", fmt.Sprint("small/", n), 8000) // about a quarter
+	}
+	for n := range 3000 {
+		w.charged(t, kv.Instant(n)*kv.Millisecond, "both", fmt.Sprint("flood/", n), 8000)
+	}
+	for n := range 60 {
+		if !w.Has(fmt.Append(nil, "small/", n)) {
+			t.Fatalf("small/%d had to leave", n)
+		}
+	}
+	if s := w.Stats(); s.Evictions == 0 || s.EvictedByShare != s.Evictions {
+		t.Errorf("%+v", s)
 	}
 }
 

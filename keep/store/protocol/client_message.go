@@ -71,6 +71,9 @@ type Open struct {
 	// PatienceMs is how long its client waits for the plan, WriteMs how long it may
 	// write; 0 for the owner's default.
 	PatienceMs, WriteMs uint64
+	// Payer is the tenant whose share it takes, where this process asks itself and knows it;
+	// empty: that of the agent that asks. No message has it.
+	Payer string
 }
 
 func (*Open) kind() uint8 { return 2 }

@@ -63,9 +63,9 @@ func (s *Server) Touch(now kv.Instant, chain [][]byte) { s.objects.Touch(now, ch
 
 // SetLastCopy says which copies of a run stand in for what they are copies of; the last of them is
 // evicted first.
-func (s *Server) SetLastCopy(now kv.Instant, run [][]byte, sole []bool) {
+func (s *Server) SetLastCopy(now kv.Instant, run [][]byte, payer string, sole []bool) {
 	for i := range slices.Backward(run) {
-		s.objects.SetLastCopy(now, run[i], sole[i])
+		s.objects.SetLastCopy(now, run[i], payer, sole[i])
 	}
 }
 

@@ -21,7 +21,7 @@ func filled() []Message {
 	a := Attributes{PageSize: 4096, Pinned: true, Priority: 7}
 	return []Message{
 		&Put{[]byte("name"), []byte("value"), a, 9},
-		&Open{[]byte("name"), 1 << 40, a, 1, 2},
+		&Open{Name: []byte("name"), Bytes: 1 << 40, Attributes: a, PatienceMs: 1, WriteMs: 2},
 		&Plan{owner.Plan{Header: 1, Epoch: 2, KeyHash: 3, Offset: 4, Bytes: 5, Pages: 6, PageSize: 7}, span},
 		&Commit{1, 2, 3, true, true, 1 << 60},
 		&Get{[]byte("name"), span, 4},
@@ -80,12 +80,25 @@ func TestMessagesSurviveTheWire(t *testing.T) {
 	}
 }
 
+// No other process says who pays: it pays itself.
+func TestPayerIsNotOnTheWire(t *testing.T) {
+	_, m, err := ParseMessage(AppendMessage(nil, 1, &Open{Name: []byte("name"), Payer: "tenant/rich"}))
+	if err != nil || m.(*Open).Payer != "" {
+		t.Errorf("%+v, %v", m, err)
+	}
+	for tenant, want := range map[string]string{"": "", "team": "team", "kv-0a1b": ""} {
+		if name, err := ObjectName(tenant, "key"); err != nil || string(PartOf(name)) != want {
+			t.Errorf("of tenant %q it is part %q, %v", tenant, PartOf(name), err)
+		}
+	}
+}
+
 // A field that is never written is noticed: every one of filled's has a value.
 func TestMessagesAreFilled(t *testing.T) {
 	for _, m := range filled() {
 		v := reflect.ValueOf(m).Elem()
 		for i := range v.NumField() {
-			if f := v.Type().Field(i); v.Field(i).IsZero() && f.Name != "Landed" {
+			if f := v.Type().Field(i); v.Field(i).IsZero() && f.Name != "Landed" && f.Name != "Payer" {
 				t.Errorf("%T.%s is empty", m, f.Name)
 			}
 		}

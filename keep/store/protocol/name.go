@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -37,14 +38,20 @@ func SplitName(name []byte) (tenant, key string, err error) {
 	return string(name[at : at+int(n)]), string(name[at+int(n):]), nil
 }
 
-// TenantOf is the part of a name that says whose it is; empty, if it is not a name.
-func TenantOf(name []byte) []byte {
+// PartOf is which part of its owner's tenant's objects a name is of: what programs call their
+// tenant. It is empty for caches that engines keep, which their gateway says whose they are: what
+// these are named after, a salt, a client makes up.
+func PartOf(name []byte) []byte {
 	n, at := binary.Uvarint(name)
-	if at <= 0 || n > uint64(len(name)-at) {
+	if at <= 0 || n > uint64(len(name)-at) || bytes.HasPrefix(name[at:at+int(n)], []byte(kv.KeptTenants)) {
 		return nil
 	}
 	return name[at : at+int(n)]
 }
+
+// AgentTenant is who has a share of an owner's memory for what programs put at the door of an agent,
+// and for what of engines no tenant is known of.
+func AgentTenant(agent string) string { return "agent/" + agent }
 
 // CopyKey is the key of a copy of an object that engines keep: the first is the object itself.
 // A copy is an object like any, of one owner; that it is one, its name alone says.

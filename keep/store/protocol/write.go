@@ -74,7 +74,7 @@ func putFrom(m *PutFrom) wish {
 
 func open(m *Open) wish {
 	return wish{
-		put:      owner.Put{Key: m.Name, Bytes: m.Bytes, PageSize: m.PageSize, Pinned: m.Pinned, Priority: m.Priority},
+		put:      owner.Put{Key: m.Name, Bytes: m.Bytes, PageSize: m.PageSize, Pinned: m.Pinned, Priority: m.Priority, Tenant: m.Payer},
 		patience: millis(m.PatienceMs), span: millis(m.WriteMs),
 	}
 }
@@ -96,6 +96,9 @@ func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) [
 	}
 	if err := s.admit(from, s.options.MaxWrites, len(o.value)); err != nil {
 		return refuse(err)
+	}
+	if o.put.Tenant == "" {
+		o.put.Tenant = AgentTenant(from.Name)
 	}
 	plan, err := s.objects.Reserve(now, o.put)
 	if err != nil {

@@ -96,7 +96,7 @@ func (p *process) own() {
 	if p.heap, err = arena.Format(p.memory, arena.Options{Headers: w.plan.headers, Ring: 8, Epoch: uint32(p.birth)}); err != nil {
 		panic(err)
 	}
-	p.objects, err = owner.New(p.heap, owner.Options{Policy: owner.Policy(w.plan.policy), WriteTimeout: writeTimeout, Offers: w.plan.offers, Tenant: protocol.TenantOf, Copy: protocol.IsCopy})
+	p.objects, err = owner.New(p.heap, owner.Options{Policy: owner.Policy(w.plan.policy), WriteTimeout: writeTimeout, Offers: w.plan.offers, Part: protocol.PartOf, Copy: protocol.IsCopy})
 	if err != nil {
 		panic(err)
 	}
