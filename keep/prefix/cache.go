@@ -275,7 +275,9 @@ func (c *Cache) engineLocked(id string) (*engine, error) {
 func objectBytes(u reshard.Unit) uint64 { return uint64(max(u.Bytes, reshard.PlaceBytes)) }
 
 // runOf is a chain as the store knows it.
-func runOf(c keys.Chain) store.Run { return store.Run{Tenant: c.Tenant, Keys: c.Names()} }
+func runOf(c keys.Chain) store.Run {
+	return store.Run{Tenant: c.Tenant, Keys: c.Names(), Payer: c.Payer}
+}
 
 // begin runs work that Close waits for, if there is room for it in a budget.
 func (c *Cache) begin(b *keys.Budget, bytes uint64, work func()) bool {

@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -65,8 +66,10 @@ func (c *Cache) onNotification(n fabric.Notification) {
 	}
 	switch m := m.(type) {
 	case *keys.KeepAsk:
+		m.Chain.Payer = cmp.Or(m.Chain.Payer, store.PayerOfAgent(from.Name)) // of a build that does not say it
 		c.serve(from, request, &keys.KeepAnswer{Verdict: keys.Busy}, func() keys.Message { return c.take(from, m) })
 	case *keys.FindAsk:
+		m.Units.Payer = cmp.Or(m.Units.Payer, store.PayerOfAgent(from.Name))
 		c.serve(from, request, &keys.FindAnswer{Verdict: keys.Busy}, func() keys.Message {
 			// How long an owner looks is its own to say: no asker waits longer for it.
 			ctx, cancel := context.WithTimeout(c.ctx, min(time.Duration(m.PatienceMs)*time.Millisecond, c.options.FindTimeout))
@@ -74,6 +77,7 @@ func (c *Cache) onNotification(n fabric.Notification) {
 			return c.grantTo(ctx, from, m)
 		})
 	case *keys.CopyAsk:
+		m.Units.Payer = cmp.Or(m.Units.Payer, store.PayerOfAgent(from.Name))
 		c.serve(from, request, &keys.KeepAnswer{Verdict: keys.Busy}, func() keys.Message { return c.takeCopy(from, m) })
 	case *keys.Used:
 		c.doFor(from, func() { // where there is too much to do it is not heard

@@ -291,13 +291,16 @@ func prompt(tokens, seed int) handoff.Content {
 	return p
 }
 
+// team is whose share of owners' memory prompts take.
+const team = "team"
+
 // keep keeps a prompt and waits until the blocks are the engine's again.
 func (e *engine) keep(t testing.TB, p handoff.Content) handoff.Event {
 	t.Helper()
 	blocks := e.blocksFor(len(p.Tokens), 3)
 	e.fill(blocks, p)
 	id := agent.NewID()
-	if err := e.node.Keep(soon(t), prefix.Keep{Engine: e.ID, Transfer: id, Content: p, Holding: holding(blocks)}); err != nil {
+	if err := e.node.Keep(soon(t), prefix.Keep{Engine: e.ID, Tenant: team, Transfer: id, Content: p, Holding: holding(blocks)}); err != nil {
 		t.Fatal(err)
 	}
 	return e.node.awaitFreed(t, id)
@@ -334,7 +337,7 @@ func (n *node) settled(t testing.TB) {
 // find finds a prompt.
 func (e *engine) find(t testing.TB, p handoff.Content, present int) prefix.Found {
 	t.Helper()
-	found, err := e.node.Find(soon(t), prefix.Find{Engine: e.ID, Content: p, Present: present})
+	found, err := e.node.Find(soon(t), prefix.Find{Engine: e.ID, Tenant: team, Content: p, Present: present})
 	if err != nil {
 		t.Fatal(err)
 	}

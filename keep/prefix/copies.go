@@ -263,7 +263,7 @@ func (c *Cache) mayCopy(bytes uint64) bool {
 
 // copyTo offers units to an owner that is to keep copies of them, and notes if it will not.
 func (c *Cache) copyTo(ctx context.Context, r *hotRun, number, first int, name string) error {
-	to, _, err := c.owner(name)
+	to, reads, err := c.owner(name)
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (c *Cache) copyTo(ctx context.Context, r *hotRun, number, first int, name s
 	}
 	patient, cancel := context.WithTimeout(ctx, c.options.KeepTimeout/4) // one that hangs is not the only one
 	defer cancel()
-	m, err := c.ask(patient, to, &keys.CopyAsk{Shape: r.shape, Units: r.units, First: r.first, Have: first, Number: number, Ticket: granted.Ticket, WithinMs: within})
+	m, err := c.ask(patient, to, &keys.CopyAsk{Shape: r.shape, Units: r.units, First: r.first, Have: first, Number: number, Ticket: granted.Ticket, WithinMs: within, Pays: keys.ReadsPayer(reads) && r.units.Payer != ""})
 	answer, is := m.(*keys.KeepAnswer)
 	switch {
 	case err == nil && !is:
@@ -308,7 +308,7 @@ func (c *Cache) takeCopy(from kv.Member, m *keys.CopyAsk) *keys.KeepAnswer {
 	run := runOf(m.Units).Copy(m.Number)
 	answer := c.takeUnits(from, &taking{
 		ticket: m.Ticket, shape: &m.Shape, within: m.WithinMs, first: m.First + m.Have, touched: run,
-		head: store.Run{Tenant: run.Tenant, Keys: run.Keys[:m.Have]}, units: store.Run{Tenant: run.Tenant, Keys: run.Keys[m.Have:]},
+		head: store.Run{Tenant: run.Tenant, Keys: run.Keys[:m.Have]}, units: store.Run{Tenant: run.Tenant, Payer: run.Payer, Keys: run.Keys[m.Have:]},
 	})
 	if answer.Verdict == keys.Taken && c.copier != nil && len(m.Units.Keys) <= maxCopied {
 		c.mu.Lock()

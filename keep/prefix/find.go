@@ -14,6 +14,9 @@ type Find struct {
 	Engine string
 	// Request is what the engine calls the request, for its Record.
 	Request string
+	// Tenant is whose share of an owner's memory it takes what comes there for this; empty: the
+	// engine's own.
+	Tenant  string
 	Content handoff.Content
 	// Present is how many tokens the engine has already.
 	Present int
@@ -79,6 +82,7 @@ func (c *Cache) find(ctx context.Context, f Find, e *engine) Found {
 	first := f.Present / e.unit.Tokens
 	tokens := f.Content.Tokens[:min(len(f.Content.Tokens), keys.MaxUnits*e.unit.Tokens)]
 	chain := keys.ChainOf(c.names, f.Content.Scope, e.digest, tokens, e.unit.Tokens)
+	chain.Payer = keys.PayerOf(f.Tenant, f.Engine)
 	if len(chain.Keys) <= first {
 		return Found{Reason: "short"}
 	}
@@ -216,7 +220,7 @@ func (s *ownerQueries) askOne(ctx context.Context, at keys.UnitRange) *keys.Find
 	}
 	ask := &keys.FindAsk{
 		Shape: s.engine.shape, Units: s.chain.Part(at.First, at.End), First: at.First, Fingerprint: content.Fingerprint(c.options.TicketKey.For(to)),
-		WithinMs: uint64(c.options.OfferTimeout / time.Millisecond), PatienceMs: uint64(max(1, patience/time.Millisecond)), Tell: to == c.self || keys.ReadsTelling(reads),
+		WithinMs: uint64(c.options.OfferTimeout / time.Millisecond), PatienceMs: uint64(max(1, patience/time.Millisecond)), Tell: to == c.self || keys.ReadsTelling(reads), Pays: keys.ReadsPayer(reads),
 	}
 	if to == c.self {
 		return c.grantTo(ctx, c.self, ask)

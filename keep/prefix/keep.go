@@ -22,6 +22,8 @@ type Keep struct {
 	// Request is what the engine calls the request, for its Record. Keeps of one request come
 	// after one another: each keeps what the one before it has not.
 	Request string
+	// Tenant is whose share of owners' memory it takes; empty: the engine's own.
+	Tenant string
 	// Transfer is a new one for every Keep.
 	Transfer kv.ID
 	// Content is the tokens whose cache is computed, and what they are of. Those behind
@@ -155,6 +157,7 @@ func (k *keeping) keep(before <-chan struct{}, offered func()) (outcome string, 
 	c, unit := k.cache, k.engine.unit
 	tokens := k.Content.Tokens[:min(len(k.Content.Tokens), keys.MaxUnits*unit.Tokens)]
 	k.chain = keys.ChainOf(c.names, k.Content.Scope, k.engine.digest, tokens, unit.Tokens)
+	k.chain.Payer = keys.PayerOf(k.Tenant, k.Engine)
 	switch {
 	case len(k.chain.Keys) == 0:
 		return "short", nil
@@ -330,13 +333,14 @@ func (k *keeping) addPart(p RecordPart) {
 
 // askToKeep asks one owner; nil is no answer.
 func (c *Cache) askToKeep(ctx context.Context, name string, ask *keys.KeepAsk) *keys.KeepAnswer {
-	to, _, err := c.owner(name)
+	to, reads, err := c.owner(name)
 	if err != nil {
 		return nil
 	}
 	if to == c.self {
 		return c.take(c.self, ask)
 	}
+	ask.Pays = keys.ReadsPayer(reads)
 	ctx, cancel := context.WithTimeout(ctx, c.options.KeepTimeout/4) // so that another can be asked
 	defer cancel()
 	m, err := c.ask(ctx, to, ask)

@@ -17,9 +17,16 @@ type CopyAsk struct {
 	Ticket []byte
 	// WithinMs is how long the asker holds them.
 	WithinMs uint64
+	// Pays: the message says who the units' Payer is, for when they stand in for the others.
+	Pays bool
 }
 
-func (*CopyAsk) kind() uint8 { return kindCopyAsk }
+func (m *CopyAsk) kind() uint8 {
+	if m.Pays {
+		return kindPayingCopy
+	}
+	return kindCopyAsk
+}
 
 // ReadsCopies reports whether an agent that reads messages up to a kind reads CopyAsk.
 func ReadsCopies(lastKind int) bool { return lastKind >= kindCopyAsk }
@@ -31,6 +38,9 @@ func (m *CopyAsk) each(c fields.Codec) {
 	fields.UpTo(c, MaxCopies, &m.Number)
 	eachTicket(c, &m.Ticket)
 	fields.UpTo(c, maxMs, &m.WithinMs)
+	if m.Pays {
+		eachPayer(c, &m.Units)
+	}
 	c.Demand(m.Number >= 1 && m.Have < len(m.Units.Keys) && m.First+len(m.Units.Keys) <= MaxUnits)
 }
 

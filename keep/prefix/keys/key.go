@@ -28,6 +28,9 @@ type Chain struct {
 	// names of tenants are shown.
 	Tenant string
 	Keys   []kv.Hash
+	// Payer is the tenant of whose share of an owner's memory they take what they take there,
+	// for all that their keys are named after; empty: it is not known.
+	Payer string
 }
 
 // UnitDigest is what decides what the bytes of a unit mean.
@@ -85,7 +88,9 @@ func ChainOf(k NamesKey, scope kv.Scope, digest UnitDigest, tokens []uint32, uni
 }
 
 // Part is units first to end of a chain.
-func (c Chain) Part(first, end int) Chain { return Chain{Tenant: c.Tenant, Keys: c.Keys[first:end]} }
+func (c Chain) Part(first, end int) Chain {
+	return Chain{Tenant: c.Tenant, Payer: c.Payer, Keys: c.Keys[first:end]}
+}
 
 // NamesKey is the cell's, for names that are shown: who lacks it cannot tell by trying which
 // salt, or which prompt, a name is of.
@@ -95,6 +100,15 @@ type NamesKey [32]byte
 func NamesKeyOf(cell [32]byte) (k NamesKey) {
 	blake3.DeriveKey("meridian 2026-11 names of kept caches", cell[:], k[:])
 	return k
+}
+
+// PayerOf is who pays for what an engine keeps and finds: the tenant that a gateway says, or
+// else the engine.
+func PayerOf(tenant, engine string) string {
+	if tenant != "" {
+		return "tenant/" + tenant
+	}
+	return "engine/" + engine
 }
 
 // TenantOf is how the tenant of a salt is called.

@@ -29,12 +29,13 @@ const (
 	maxPacking = 80
 	maxText    = 256
 	maxTokens  = 1 << 20
+	maxPayer   = 320 // an engine's id, and what is before it
 	maxMs      = 3600_000
 )
 
 // LastKind is the last kind of message that this build reads. Agents that read CopyAsk, and
 // what came after it, say so in the directory; who does not say so reads those before.
-const LastKind = kindUsed
+const LastKind = kindPayingCopy
 
 const (
 	kindFindAsk    = 3
@@ -44,6 +45,10 @@ const (
 	kindTellingAsk    = 6
 	kindTellingAnswer = 7
 	kindUsed          = 8
+	// Asks that say whose share of the owner's memory is taken. The FindAsk is a telling one.
+	kindPayingKeep = 9
+	kindPayingFind = 10
+	kindPayingCopy = 11
 )
 
 // Message is a KeepAsk, KeepAnswer, FindAsk, FindAnswer, CopyAsk or Used.
@@ -82,6 +87,12 @@ func ParseMessage(b []byte) (request uint64, m Message, err error) {
 		m = new(FindAnswer)
 	case kindTellingAsk:
 		m = &FindAsk{Tell: true}
+	case kindPayingFind:
+		m = &FindAsk{Tell: true, Pays: true}
+	case kindPayingKeep:
+		m = &KeepAsk{Pays: true}
+	case kindPayingCopy:
+		m = &CopyAsk{Pays: true}
 	case kindTellingAnswer:
 		m = &FindAnswer{Tell: true}
 	case kindUsed:
@@ -171,9 +182,16 @@ type KeepAsk struct {
 	Ticket []byte
 	// WithinMs is how long the blocks may be kept from the engine.
 	WithinMs uint64
+	// Pays: the message says who the chain's Payer is.
+	Pays bool
 }
 
-func (*KeepAsk) kind() uint8 { return 1 }
+func (m *KeepAsk) kind() uint8 {
+	if m.Pays {
+		return kindPayingKeep
+	}
+	return 1
+}
 
 func (m *KeepAsk) each(c fields.Codec) {
 	m.Shape.each(c)
@@ -181,6 +199,9 @@ func (m *KeepAsk) each(c fields.Codec) {
 	fields.UpTo(c, MaxUnits, &m.First)
 	eachTicket(c, &m.Ticket)
 	fields.UpTo(c, maxMs, &m.WithinMs)
+	if m.Pays {
+		eachPayer(c, &m.Chain)
+	}
 	c.Demand(m.First < len(m.Chain.Keys))
 }
 
@@ -240,6 +261,14 @@ func eachTicket(c fields.Codec, ticket *[]byte) {
 // ReadsTelling reports whether an agent that reads messages up to a kind can be asked to Tell.
 func ReadsTelling(lastKind int) bool { return lastKind >= kindTellingAnswer }
 
+// ReadsPayer reports whether an agent that reads messages up to a kind can be told who pays.
+func ReadsPayer(lastKind int) bool { return lastKind >= kindPayingCopy }
+
+func eachPayer(c fields.Codec, of *Chain) {
+	c.Text(maxPayer, &of.Payer)
+	c.Demand(of.Payer != "")
+}
+
 // FindAsk asks an owner for units of a chain, the first of which is unit First of its
 // sequence. The owner knows keys, not tokens: the fingerprint is that of all tokens up to
 // the end of the last unit, under the owner's own key.
@@ -251,12 +280,16 @@ type FindAsk struct {
 	// WithinMs is how long the offer is to stand, PatienceMs how long the answer is
 	// waited for.
 	WithinMs, PatienceMs uint64
-	// Tell: the answer is to say where the units were.
-	Tell bool
+	// Tell: the answer is to say where the units were. Pays: the message says who the units'
+	// Payer is, and that the answer is to Tell.
+	Tell, Pays bool
 }
 
 func (m *FindAsk) kind() uint8 {
-	if m.Tell {
+	switch {
+	case m.Pays:
+		return kindPayingFind
+	case m.Tell:
 		return kindTellingAsk
 	}
 	return kindFindAsk
@@ -268,6 +301,9 @@ func (m *FindAsk) each(c fields.Codec) {
 	fields.UpTo(c, MaxUnits, &m.First)
 	c.Hash(&m.Fingerprint.Model, &m.Fingerprint.Prompt, &m.Fingerprint.Salt)
 	fields.UpTo(c, maxMs, &m.WithinMs, &m.PatienceMs)
+	if m.Pays {
+		eachPayer(c, &m.Units)
+	}
 	c.Demand(len(m.Units.Keys) > 0 && m.First+len(m.Units.Keys) <= MaxUnits)
 }
 

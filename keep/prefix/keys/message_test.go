@@ -16,6 +16,8 @@ func samples() []keys.Message {
 	layer := kv.Layer{KVHeads: 4, HeadDim: 8}
 	shape := keys.Shape{Geometry: kv.Geometry{DType: kv.BFloat16, Layers: []kv.Layer{layer, layer, {KVHeads: 4, HeadDim: 16, IndexBytes: 132}}}, Tokens: 64}
 	chain := keys.ChainOf(keys.NamesKey{1}, kv.Scope{Model: "m", Salt: "s"}, kv.Hash{1}, make([]uint32, 300), 64)
+	paying := chain
+	paying.Payer = keys.PayerOf("team", "")
 	return []keys.Message{
 		&keys.KeepAsk{Shape: shape, Chain: chain, First: 2, Ticket: []byte("ticket"), WithinMs: 1000},
 		&keys.KeepAnswer{Verdict: keys.Full, Why: "no room"},
@@ -25,6 +27,9 @@ func samples() []keys.Message {
 		&keys.FindAsk{Shape: shape, Units: chain, First: 7, WithinMs: 5, PatienceMs: 6, Tell: true},
 		&keys.FindAnswer{Verdict: keys.Taken, Have: 4, Ticket: []byte("ticket"), Tell: true, From: []keys.TierWait{{Tier: "memory", Units: 1, Micros: 9}, {Tier: "s3", Units: 3, Micros: 1e6}}},
 		&keys.Used{Units: chain},
+		&keys.KeepAsk{Shape: shape, Chain: paying, First: 2, Ticket: []byte("ticket"), WithinMs: 1000, Pays: true},
+		&keys.FindAsk{Shape: shape, Units: paying, First: 7, WithinMs: 5, PatienceMs: 6, Tell: true, Pays: true},
+		&keys.CopyAsk{Shape: shape, Units: paying, First: 7, Have: 1, Number: 2, Ticket: []byte("ticket"), WithinMs: 5, Pays: true},
 		&keys.CopyAsk{Shape: shape, Units: chain, First: 7, Have: 1, Number: 2, Ticket: []byte("ticket"), WithinMs: 5},
 	}
 }
@@ -93,6 +98,34 @@ func TestTiersThatCannotBe(t *testing.T) {
 		if _, m, err := keys.ParseMessage(b); err == nil {
 			t.Errorf("%s: %+v", name, m)
 		}
+	}
+}
+
+// Who pays is said only to who reads it; what says it says who, in so many bytes.
+func TestPayersInMessages(t *testing.T) {
+	chain := samples()[0].(*keys.KeepAsk).Chain
+	for payer, ok := range map[string]bool{"tenant/a": true, "": false, strings.Repeat("x", 400): false} {
+		chain.Payer = payer
+		for _, m := range []keys.Message{
+			&keys.KeepAsk{Chain: chain, Ticket: []byte("t"), Pays: true, Shape: samples()[0].(*keys.KeepAsk).Shape},
+			&keys.FindAsk{Units: chain, Tell: true, Pays: true, Shape: samples()[0].(*keys.KeepAsk).Shape},
+		} {
+			if _, _, err := keys.ParseMessage(keys.AppendMessage(nil, 1, m)); (err == nil) != ok {
+				t.Errorf("a %T of %.10q: %v", m, payer, err)
+			}
+		}
+		old := &keys.KeepAsk{Chain: chain, Ticket: []byte("t"), Shape: samples()[0].(*keys.KeepAsk).Shape}
+		if _, m, err := keys.ParseMessage(keys.AppendMessage(nil, 1, old)); err != nil || m.(*keys.KeepAsk).Chain.Payer != "" {
+			t.Errorf("one for a build before: %v", err)
+		}
+	}
+	for _, reads := range []int{4, 8} {
+		if keys.ReadsPayer(reads) {
+			t.Errorf("who reads messages up to %d is told", reads)
+		}
+	}
+	if !keys.ReadsPayer(keys.LastKind) || keys.PayerOf("e", "x") == keys.PayerOf("", "e") {
+		t.Error("an engine is taken for a tenant of its name, or none is told")
 	}
 }
 
