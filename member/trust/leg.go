@@ -3,6 +3,7 @@ package trust
 import (
 	"crypto/hmac"
 	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 )
 
@@ -40,6 +41,10 @@ func (k LegKind) String() string {
 //
 //	… engine │ request id 16 bytes │ trace id 16 bytes │ span id 8 bytes │ u8 flags │ MAC
 //
+// One that says whose request it is, is of version 4, and has a place for all of these:
+//
+//	… engine │ request id 16 bytes │ trace id 16 bytes │ span id 8 bytes │ u8 flags │ u8 length, tenant │ MAC
+//
 // Agents of builds before do not read those, so no agent gets one unasked: an engine's
 // record says which version its home reads.
 // The MAC is HMAC-SHA256 under the cell's key for legs, of "meridian leg" and
@@ -52,6 +57,9 @@ type Leg struct {
 	// Request is the gateway's id of the request, by which logs and records of several
 	// processes are brought together; zero for none.
 	Request [16]byte
+	// Tenant is whose request it is, as the gateway found by the API key; empty for none. It has
+	// the shares of what tenants share.
+	Tenant string
 }
 
 // Trace is where in a trace a leg stands, as W3C's trace context has it.
@@ -64,13 +72,18 @@ type Trace struct {
 const (
 	legVersion       = 1
 	tracedLegVersion = 2
+	// RequestLegVersion is the first that says which request a leg is of, TenantLegVersion whose.
+	RequestLegVersion = 3
+	TenantLegVersion  = 4
 	// LegVersion is the newest that this build reads.
-	LegVersion = 3
+	LegVersion = TenantLegVersion
 	legHead    = 1 + 1 + 16 + 1
 	legRequest = 16
 	legTrace   = 16 + 8 + 1
+	// MaxTenantBytes bounds the name of a tenant.
+	MaxTenantBytes = 64
 	// MaxLegBytes bounds a sealed leg.
-	MaxLegBytes = legHead + 255 + legRequest + legTrace + sha256.Size
+	MaxLegBytes = legHead + 255 + legRequest + legTrace + 1 + MaxTenantBytes + sha256.Size
 )
 
 // Seal writes the leg. It panics for one that no agent would open: an engine's id
@@ -82,8 +95,10 @@ func (l Leg) Seal(key [keyBytes]byte) []byte {
 	b := make([]byte, 0, MaxLegBytes)
 	version := byte(legVersion)
 	switch {
+	case l.Tenant != "":
+		version = TenantLegVersion
 	case l.Request != [16]byte{}:
-		version = LegVersion
+		version = RequestLegVersion
 	case l.Trace != (Trace{}):
 		version = tracedLegVersion
 	}
@@ -91,13 +106,17 @@ func (l Leg) Seal(key [keyBytes]byte) []byte {
 	b = append(b, l.ID[:]...)
 	b = append(b, byte(len(l.Engine)))
 	b = append(b, l.Engine...)
-	if version == LegVersion {
+	if version >= RequestLegVersion {
 		b = append(b, l.Request[:]...)
 	}
 	if version >= tracedLegVersion {
 		b = append(b, l.Trace.ID[:]...)
 		b = append(b, l.Trace.Span[:]...)
 		b = append(b, l.Trace.flags())
+	}
+	if version == TenantLegVersion {
+		b = append(b, byte(len(l.Tenant)))
+		b = append(b, l.Tenant...)
 	}
 	return append(b, gatewayMAC(key, legLabel, b)...)
 }
@@ -111,6 +130,9 @@ func (l Leg) validate() error {
 	}
 	if l.ID == [16]byte{} {
 		return because(ErrInvalid, "a leg names the transfer that it is for")
+	}
+	if len(l.Tenant) > MaxTenantBytes {
+		return because(ErrInvalid, fmt.Sprintf("a leg names a tenant of at most %d bytes, not %d", MaxTenantBytes, len(l.Tenant)))
 	}
 	if l.Trace != (Trace{}) && (l.Trace.ID == [16]byte{} || l.Trace.Span == [8]byte{}) {
 		return because(ErrInvalid, "a leg of a trace names the trace and its own span")
@@ -141,24 +163,56 @@ func OpenLeg(b []byte, key [keyBytes]byte) (Leg, error) {
 	if !hmac.Equal(gatewayMAC(key, legLabel, body), mac) {
 		return refuse("its seal is wrong")
 	}
-	l := Leg{Kind: LegKind(body[1]), ID: [16]byte(body[2:18])}
-	engine, rest := int(body[legHead-1]), body[legHead:]
-	if len(rest) < engine {
-		return refuse("it is malformed")
-	}
-	l.Engine, rest = string(rest[:engine]), rest[engine:]
-	if version == LegVersion && len(rest) == legRequest+legTrace {
-		l.Request, rest = [16]byte(rest), rest[legRequest:]
-	}
-	if version >= tracedLegVersion && len(rest) == legTrace && rest[legTrace-1] <= 1 {
-		l.Trace = Trace{ID: [16]byte(rest), Span: [8]byte(rest[16:]), Sampled: rest[legTrace-1] == 1}
-		rest = rest[legTrace:]
-	}
-	lacks := version == LegVersion && l.Request == [16]byte{} || version == tracedLegVersion && l.Trace == (Trace{})
-	if len(rest) > 0 || lacks || l.validate() != nil {
+	l, rest := legOf(body)
+	if rest == nil || len(rest) > 0 || l.lacks(version) || l.validate() != nil {
 		return refuse("it is malformed")
 	}
 	return l, nil
+}
+
+// legOf reads what a leg of a version that is read says, and returns what is left; nil: it is cut
+// off, or says what none does.
+func legOf(body []byte) (l Leg, rest []byte) {
+	version := body[0]
+	l = Leg{Kind: LegKind(body[1]), ID: [16]byte(body[2:18])}
+	engine, rest := int(body[legHead-1]), body[legHead:]
+	if len(rest) < engine {
+		return l, nil
+	}
+	l.Engine, rest = string(rest[:engine]), rest[engine:]
+	if version >= RequestLegVersion {
+		if len(rest) < legRequest {
+			return l, nil
+		}
+		l.Request, rest = [16]byte(rest), rest[legRequest:]
+	}
+	if version >= tracedLegVersion {
+		if len(rest) < legTrace || rest[legTrace-1] > 1 {
+			return l, nil
+		}
+		l.Trace = Trace{ID: [16]byte(rest), Span: [8]byte(rest[16:]), Sampled: rest[legTrace-1] == 1}
+		rest = rest[legTrace:]
+	}
+	if version >= TenantLegVersion {
+		if len(rest) == 0 || len(rest) != 1+int(rest[0]) {
+			return l, nil
+		}
+		l.Tenant, rest = string(rest[1:]), rest[len(rest):]
+	}
+	return l, rest
+}
+
+// lacks reports whether a leg does not say that for which it is of its version.
+func (l Leg) lacks(version byte) bool {
+	switch version {
+	case tracedLegVersion:
+		return l.Trace == (Trace{})
+	case RequestLegVersion:
+		return l.Request == [16]byte{}
+	case TenantLegVersion:
+		return l.Tenant == ""
+	}
+	return false
 }
 
 // Check says why a leg is not the one that is needed.
@@ -177,7 +231,16 @@ func (l Leg) Check(need Leg) error {
 	return nil
 }
 
-const legLabel = "meridian leg"
+// TenantOfKey is how a gateway calls the tenant of an API key that names none, by the key's digest:
+// as all gateways of the cell do, and so that who reads it cannot try which key it is of.
+func TenantOfKey(key, digest [keyBytes]byte) string {
+	return "key-" + hex.EncodeToString(gatewayMAC(key, tenantLabel, digest[:])[:16])
+}
+
+const (
+	legLabel    = "meridian leg"
+	tenantLabel = "meridian tenant"
+)
 
 // gatewayMAC is what a gateway seals with. The label keeps one kind of word from
 // being taken for another: their key is the same.

@@ -23,6 +23,12 @@ func requestLeg() Leg {
 	return l
 }
 
+func tenantLeg() Leg {
+	l := requestLeg()
+	l.Tenant = "team"
+	return l
+}
+
 func TestLegOpensAsSealed(t *testing.T) {
 	key := newCellKey().Derive(ForGatewayLegs)
 	for _, l := range []Leg{
@@ -33,6 +39,8 @@ func TestLegOpensAsSealed(t *testing.T) {
 		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255), Trace: Trace{ID: [16]byte{15: 1}, Span: [8]byte{7: 1}}},
 		requestLeg(),
 		{Kind: LegDecode, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255), Request: [16]byte{15: 1}},
+		tenantLeg(),
+		{Kind: LegPrefill, ID: [16]byte{0xff}, Engine: strings.Repeat("x", 255), Tenant: strings.Repeat("t", MaxTenantBytes)},
 	} {
 		sealed := l.Seal(key)
 		if len(sealed) > MaxLegBytes {
@@ -54,6 +62,12 @@ func TestLegBytes(t *testing.T) {
 	sealed = Leg{Kind: LegDecode, ID: [16]byte{2}, Engine: "e", Trace: Trace{ID: [16]byte{3}, Span: [8]byte{4}, Sampled: true}}.Seal(key)
 	want := append([]byte{2, 2, 2}, append(make([]byte, 15), 1, 'e', 3)...)
 	want = append(append(append(want, make([]byte, 15)...), 4), append(make([]byte, 7), 1)...)
+	if !bytes.HasPrefix(sealed, want) || len(sealed) != len(want)+32 {
+		t.Errorf("% x does not begin with % x", sealed, want)
+	}
+	sealed = Leg{Kind: LegDecode, ID: [16]byte{2}, Engine: "e", Request: [16]byte{5}, Tenant: "ab"}.Seal(key)
+	want = append([]byte{4, 2, 2}, append(make([]byte, 15), 1, 'e', 5)...)
+	want = append(append(append(want, make([]byte, 15)...), make([]byte, 25)...), 2, 'a', 'b')
 	if !bytes.HasPrefix(sealed, want) || len(sealed) != len(want)+32 {
 		t.Errorf("% x does not begin with % x", sealed, want)
 	}
@@ -82,6 +96,7 @@ func TestDamagedLegsAreRefused(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { testDamaged(t, testLeg()) })
 	t.Run("traced", func(t *testing.T) { testDamaged(t, tracedLeg()) })
 	t.Run("of a request", func(t *testing.T) { testDamaged(t, requestLeg()) })
+	t.Run("of a tenant", func(t *testing.T) { testDamaged(t, tenantLeg()) })
 }
 
 func testDamaged(t *testing.T, l Leg) {
@@ -107,7 +122,7 @@ func testDamaged(t *testing.T, l Leg) {
 // A seal that is right does not make right what is malformed.
 func TestMalformedLegsAreRefused(t *testing.T) {
 	key := newCellKey().Derive(ForGatewayLegs)
-	plain, traced := testLeg().Seal(key), tracedLeg().Seal(key)
+	plain, traced, tenant := testLeg().Seal(key), tracedLeg().Seal(key), tenantLeg().Seal(key)
 	for name, c := range map[string]struct {
 		leg    []byte
 		change func([]byte)
@@ -120,6 +135,10 @@ func TestMalformedLegsAreRefused(t *testing.T) {
 		"a trace":        {traced, func(b []byte) { b[0] = legVersion }},
 		"flags":          {traced, func(b []byte) { b[len(b)-1] = 2 }},
 		"trace of zeros": {traced, func(b []byte) { clear(b[len(b)-legTrace:]) }},
+		"no tenant":      {tenant, func(b []byte) { b[0] = RequestLegVersion }},
+		"half a tenant":  {tenant, func(b []byte) { b[len(b)-5]-- }},
+		"more of one":    {tenant, func(b []byte) { b[len(b)-5]++ }},
+		"cut at one":     {traced, func(b []byte) { b[0] = TenantLegVersion }},
 		"no span":        {traced, func(b []byte) { clear(b[len(b)-9 : len(b)-1]) }},
 	} {
 		b := bytes.Clone(c.leg[:len(c.leg)-32])
@@ -149,7 +168,7 @@ func TestLegIsForOneThing(t *testing.T) {
 
 func TestLegNobodyCouldOpenIsNotSealed(t *testing.T) {
 	id := [16]byte{1}
-	for _, l := range []Leg{{Kind: LegPrefill, ID: id}, {Kind: 3, ID: id, Engine: "e"}, {Kind: LegPrefill, ID: id, Engine: strings.Repeat("x", 256)}, {Kind: LegPrefill, Engine: "e"}} {
+	for _, l := range []Leg{{Kind: LegPrefill, ID: id}, {Kind: 3, ID: id, Engine: "e"}, {Kind: LegPrefill, ID: id, Engine: strings.Repeat("x", 256)}, {Kind: LegPrefill, Engine: "e"}, {Kind: LegPrefill, ID: id, Engine: "e", Tenant: strings.Repeat("x", MaxTenantBytes+1)}} {
 		func() {
 			defer func() {
 				if recover() == nil {
@@ -165,6 +184,7 @@ func FuzzOpenLeg(f *testing.F) {
 	key := [32]byte{7}
 	f.Add(testLeg().Seal(key))
 	f.Add(tracedLeg().Seal(key))
+	f.Add(tenantLeg().Seal(key))
 	f.Add([]byte{1, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		l, err := OpenLeg(b, key)

@@ -223,6 +223,11 @@ func TestOfferAndAcceptArrive(t *testing.T) {
 	if diff := cmp.Diff(accept, ParseAccept(accept.message())); diff != "" {
 		t.Error(diff)
 	}
+	keep := Keep{Transfer: [16]byte{1}, Scope: kv.Scope{Salt: "s"}, Tokens: []uint32{1}, Tables: [][]uint32{{3}}, DP: 1, Request: "r", Leg: []byte("leg")}
+	kept, err := ParseKeep(keep.message())
+	if diff := cmp.Diff(keep, kept); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
 	for _, wrong := range [][]byte{nil, make([]byte, 16), make([]byte, 17)} {
 		if _, err := ParseOffer(&doorpb.Offer{Transfer: wrong}); !errors.Is(err, ErrFrame) {
 			t.Errorf("%x: %v", wrong, err)

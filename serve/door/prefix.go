@@ -60,11 +60,12 @@ type Keep struct {
 	Tables   [][]uint32 // one for each group of layers, or one for all
 	DP       int
 	Request  string // what the request is called, for people
+	Leg      []byte // what a gateway made, if there is one: it says of whose share it takes
 }
 
 func (k *Keep) message() *doorpb.Keep {
 	return &doorpb.Keep{
-		Transfer: k.Transfer[:], Scope: scopeMessage(k.Scope), Tokens: k.Tokens, Tables: tableMessages(k.Tables), Dp: uint32(k.DP), RequestId: k.Request,
+		Transfer: k.Transfer[:], Scope: scopeMessage(k.Scope), Tokens: k.Tokens, Tables: tableMessages(k.Tables), Dp: uint32(k.DP), RequestId: k.Request, Leg: k.Leg,
 	}
 }
 
@@ -72,7 +73,7 @@ func (k *Keep) message() *doorpb.Keep {
 func ParseKeep(m *doorpb.Keep) (Keep, error) {
 	transfer, err := ParseTransfer(m.GetTransfer())
 	return Keep{
-		Transfer: transfer, Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Tables: parseTables(m.GetTables()), DP: int(m.GetDp()), Request: m.GetRequestId(),
+		Transfer: transfer, Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Tables: parseTables(m.GetTables()), DP: int(m.GetDp()), Request: m.GetRequestId(), Leg: m.GetLeg(),
 	}, err
 }
 
@@ -86,13 +87,14 @@ type Find struct {
 	TokenTime time.Duration
 	// Request is what the request is called, for people.
 	Request string
+	Leg     []byte // what a gateway made, if there is one
 }
 
 // ParseFind reads what an engine looks for.
 func ParseFind(m *doorpb.Find) Find {
 	return Find{
 		Scope: parseScope(m.GetScope()), Tokens: m.GetTokens(), Present: int(m.GetPresentTokens()),
-		Within: time.Duration(m.GetDeadlineUs()) * time.Microsecond, TokenTime: time.Duration(m.GetTokenNs()), Request: m.GetRequestId(),
+		Within: time.Duration(m.GetDeadlineUs()) * time.Microsecond, TokenTime: time.Duration(m.GetTokenNs()), Request: m.GetRequestId(), Leg: m.GetLeg(),
 	}
 }
 
@@ -163,7 +165,7 @@ func (c *Client) Find(ctx context.Context, f Find) (Found, error) {
 	}
 	m := &doorpb.Find{
 		Scope: scopeMessage(f.Scope), Tokens: f.Tokens, PresentTokens: uint32(f.Present), DeadlineUs: microseconds(f.Within),
-		TokenNs: uint32(min(max(f.TokenTime, 0), math.MaxUint32)), RequestId: f.Request,
+		TokenNs: uint32(min(max(f.TokenTime, 0), math.MaxUint32)), RequestId: f.Request, Leg: f.Leg,
 	}
 	reply, err := s.ask(ctx, doorpb.FrameType_FRAME_TYPE_FIND, func(request uint64) proto.Message { m.Request = request; return m }, nil)
 	if err != nil {

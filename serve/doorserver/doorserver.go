@@ -65,8 +65,8 @@ type Options struct {
 	// AllowUIDs are the users besides this one whose engines may come. With any,
 	// the socket is open to all, and the kernel says who is at its other end.
 	AllowUIDs []uint32
-	// RequireLeg refuses offers and accepts that no gateway of the cell made a
-	// leg for. A leg that is there is always checked, with LegKey.
+	// RequireLeg refuses what engines offer, accept, keep and find that no gateway of the
+	// cell made a leg for. A leg that is there is always checked, with LegKey.
 	RequireLeg bool
 	LegKey     [32]byte
 	// Asked, where given, is told of every leg that names its request, or is of a trace

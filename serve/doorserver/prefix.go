@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"meridian/member/trust"
 	"meridian/move/reshard"
 	"meridian/serve/door"
 	"meridian/serve/door/doorpb"
@@ -31,6 +32,26 @@ func (s *Server) mayUsePrefixes(c *conn, tokens int) *door.Problem {
 	return s.mayAsk(c)
 }
 
+// tenantOf is whose request something is kept or found for, by the leg that came with it; empty:
+// its engine's own. A leg is good for its engine and its request, of whichever part: what is kept
+// or found is of no transfer that it could name.
+func (s *Server) tenantOf(e *engine, sealed []byte, what string) (string, *door.Problem) {
+	if len(sealed) == 0 {
+		if !s.options.RequireLeg {
+			return "", nil
+		}
+		return "", &door.Problem{
+			Code: door.CodeLeg, Message: fmt.Sprintf("no leg came with %s, and this agent requires one", what),
+			Hint: "send requests through the cell's gateway, or set door.require_leg = false; an engine whose software hands no legs on with what it keeps and finds is older than that",
+		}
+	}
+	leg, err := trust.OpenLeg(sealed, s.options.LegKey)
+	if err == nil {
+		err = leg.Check(trust.Leg{Kind: leg.Kind, ID: leg.ID, Engine: e.id})
+	}
+	return leg.Tenant, problemOf(err)
+}
+
 // keep lets a prefix be kept.
 func (c *conn) keep(m *doorpb.Keep) *door.Problem {
 	s, e := c.server, c.engine
@@ -44,6 +65,10 @@ func (c *conn) keep(m *doorpb.Keep) *door.Problem {
 	named := 0
 	for _, table := range k.Tables {
 		named += len(table)
+	}
+	tenant, p := s.tenantOf(e, k.Leg, "a Keep")
+	if p != nil {
+		return p
 	}
 	if named > door.MaxKeptBlocks {
 		return problem(door.CodeSize, "%d blocks in all block tables, at most %d", named, door.MaxKeptBlocks)
@@ -60,7 +85,7 @@ func (c *conn) keep(m *doorpb.Keep) *door.Problem {
 	e.keeps[k.Transfer] = true // before its end can be heard of
 	s.mu.Unlock()
 	err = s.options.Offload.Keep(e.life, Prefix{
-		Engine: e.id, Request: k.Request, Transfer: k.Transfer, Content: e.content(k.Scope, k.Tokens), Holding: reshard.Holding{DP: k.DP, Tables: k.Tables},
+		Engine: e.id, Request: k.Request, Tenant: tenant, Transfer: k.Transfer, Content: e.content(k.Scope, k.Tokens), Holding: reshard.Holding{DP: k.DP, Tables: k.Tables},
 	})
 	if err != nil {
 		s.mu.Lock()
@@ -93,6 +118,10 @@ func (c *conn) beginFind(m *doorpb.Find) *door.Problem {
 	if want.Present > len(want.Tokens) {
 		return problem(door.CodeRequest, "%d tokens are present, the request has %d", want.Present, len(want.Tokens))
 	}
+	tenant, p := s.tenantOf(e, want.Leg, "a Find")
+	if p != nil {
+		return p
+	}
 	within := min(want.Within, maxFindTime)
 	if within == 0 {
 		within = maxFindTime
@@ -110,7 +139,7 @@ func (c *conn) beginFind(m *doorpb.Find) *door.Problem {
 	s.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(e.life, within)
 		defer cancel()
-		reply := s.find(ctx, e, Wanted{Engine: e.id, Request: want.Request, Content: e.content(want.Scope, want.Tokens), Present: want.Present, TokenTime: want.TokenTime})
+		reply := s.find(ctx, e, Wanted{Engine: e.id, Request: want.Request, Tenant: tenant, Content: e.content(want.Scope, want.Tokens), Present: want.Present, TokenTime: want.TokenTime})
 		reply.Request = m.GetRequest()
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"meridian/internal/until"
 	"meridian/kv"
+	"meridian/member/trust"
 	"meridian/move/agent"
 	"meridian/move/reshard"
 	"meridian/move/transceiver"
@@ -39,6 +40,7 @@ type fakeOffload struct {
 	kept   []doorserver.Prefix
 	offers []kv.ID
 	finds  int
+	found  string // whose the last Find was
 }
 
 func (f *fakeOffload) Join(engine string, _ reshard.Side) error {
@@ -89,6 +91,7 @@ func (f *fakeOffload) Find(ctx context.Context, w doorserver.Wanted) (run doorse
 	content, present := w.Content, w.Present
 	f.mu.Lock()
 	f.finds++
+	f.found = w.Tenant
 	hold, answer := f.hold, f.answer
 	f.mu.Unlock()
 	if hold != nil {
@@ -185,9 +188,14 @@ func newFoundCell(t *testing.T, fabric string) *foundCell {
 	return c
 }
 
+// legFor is a gateway's word for a request of a tenant.
+func legFor(engine, tenant string) []byte {
+	return trust.Leg{Kind: trust.LegDecode, ID: [16]byte{1}, Engine: engine, Tenant: tenant}.Seal(legKey)
+}
+
 func (c *foundCell) finds(t *testing.T) door.Found {
 	t.Helper()
-	found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: time.Second})
+	found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: time.Second, Leg: legFor("reader", "team")})
 	if err != nil || found.Tokens != 128 {
 		t.Fatalf("found %d tokens: %s, %v", found.Tokens, found.Reason, err)
 	}
@@ -224,6 +232,56 @@ func (e *engine) only(t *testing.T, transfer [16]byte, kinds ...door.EventKind) 
 	defer e.mu.Unlock()
 	if i := slices.IndexFunc(e.events, func(event door.Event) bool { return event.Transfer != [16]byte{} }); i >= 0 {
 		t.Errorf("besides, it hears %v of %x", e.events[i].Kind, e.events[i].Transfer)
+	}
+}
+
+// What is kept and found is a tenant's whom the leg names: no engine says it by itself, nor with
+// the leg of another. Where none is required and none came it is the engine's own.
+func TestLegsOfKeepsAndFinds(t *testing.T) {
+	for _, requires := range []bool{true, false} {
+		c := newCell(t, "tcp")
+		offload := &fakeOffload{joined: make(map[string]bool)}
+		n := c.start("n", func(o *doorserver.Options) {
+			o.Offload, o.CacheTerms, o.RequireLeg = offload, door.CacheTerms{BlockTokens: 64}, requires
+			offload.relay = o.Relay
+		})
+		e := c.engine("e", n, prefillCut)
+		try := func(leg []byte) (err, other error) {
+			_, err = e.Find(soon(t), door.Find{Tokens: prompt(150), Within: time.Second, Leg: leg})
+			other = e.Keep(soon(t), door.Keep{Transfer: agent.NewID(), Tokens: prompt(20), Tables: [][]uint32{{1, 2}}, Leg: leg})
+			return err, other
+		}
+		inAnotherCell := trust.Leg{Kind: trust.LegDecode, ID: [16]byte{1}, Engine: "e", Tenant: "team"}.Seal([32]byte{9})
+		bad := map[string][]byte{"of another cell": inAnotherCell, "another engine's": legFor("other", "team"), "that is none": []byte("team")}
+		if requires {
+			bad["none"] = nil
+		}
+		for name, leg := range bad {
+			find, keep := try(leg)
+			for what, err := range map[string]error{"Find": find, "Keep": keep} {
+				var refused *door.Problem
+				if !errors.As(err, &refused) || refused.Code != door.CodeLeg {
+					t.Errorf("legs required %v: a %s with a leg %s: %v", requires, what, name, err)
+				}
+			}
+		}
+		good := map[string][]byte{"team": legFor("e", "team"), "": legFor("e", "")}
+		if !requires {
+			good["engine"] = nil
+		}
+		for name, leg := range good {
+			find, keep := try(leg)
+			want := name
+			if leg == nil {
+				want = ""
+			}
+			offload.mu.Lock()
+			if find != nil || keep != nil || offload.found != want || offload.kept[len(offload.kept)-1].Tenant != want {
+				t.Errorf("legs required %v, of %q: %v, %v, found for %q, kept %+v", requires, name, find, keep, offload.found, offload.kept)
+			}
+			offload.mu.Unlock()
+		}
+		offload.free()
 	}
 }
 
@@ -275,7 +333,7 @@ func TestFoundBeyondWhatIsPresent(t *testing.T) {
 func TestFoundBeyondWhatIsPresentNoMore(t *testing.T) {
 	c := newFoundCell(t, "tcp")
 	for had, has := range map[int]int{40: 0, 72: 71} { // in the first part, and in the second
-		found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Present: had, Within: time.Second})
+		found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Present: had, Within: time.Second, Leg: legFor("reader", "")})
 		if err != nil || found.Tokens != 128 {
 			t.Fatal(found, err)
 		}
@@ -396,7 +454,7 @@ func TestFoundCannotBe(t *testing.T) {
 		},
 	} {
 		c.offload.change(func() { c.offload.answer = func(r doorserver.Run) doorserver.Run { spoil(&r); return r } })
-		found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: time.Second})
+		found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: time.Second, Leg: legFor("reader", "team")})
 		if err != nil || found.Tokens != 0 || found.Ticket != nil || found.Reason != "broken" {
 			t.Errorf("%s: %+v, %v", name, found, err)
 		}
@@ -409,30 +467,30 @@ func TestFoundCannotBe(t *testing.T) {
 // Finds have a limit and a deadline, hold nothing else up, and end with their engine.
 func TestFindsAreBounded(t *testing.T) {
 	c := newFoundCell(t, "tcp")
-	if found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(10)}); err != nil || found.Tokens != 0 {
+	if found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(10), Leg: legFor("reader", "")}); err != nil || found.Tokens != 0 {
 		t.Errorf("a miss: %+v, %v", found, err)
 	}
 	c.offload.change(func() { c.offload.hold = make(chan struct{}) })
 	began := time.Now()
-	if found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: 5 * time.Millisecond}); err != nil || found.Reason != "late" {
+	if found, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: 5 * time.Millisecond, Leg: legFor("reader", "")}); err != nil || found.Reason != "late" {
 		t.Errorf("after %v: %+v, %v", time.Since(began), found, err)
 	}
-	_, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(3), Present: 4})
+	_, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(3), Present: 4, Leg: legFor("reader", "")})
 	refusedWith(t, err, "request")
-	_, err = c.reader.Find(soon(t), door.Find{Tokens: make([]uint32, door.MaxPrefixTokens+1)})
+	_, err = c.reader.Find(soon(t), door.Find{Tokens: make([]uint32, door.MaxPrefixTokens+1), Leg: legFor("reader", "")})
 	refusedWith(t, err, "size")
 	var all sync.WaitGroup
 	before := c.offload.count(func() int { return c.offload.finds })
 	for range door.MaxFinds {
 		all.Go(func() {
-			_, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: time.Minute})
+			_, err := c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Within: time.Minute, Leg: legFor("reader", "")})
 			if err != nil && !errors.Is(err, door.ErrLost) && !errors.Is(err, door.ErrClosed) {
 				t.Error(err)
 			}
 		})
 	}
 	until.True(t, "all are under way", func() bool { return c.offload.count(func() int { return c.offload.finds }) == before+door.MaxFinds })
-	_, err = c.reader.Find(soon(t), door.Find{Tokens: prompt(150)})
+	_, err = c.reader.Find(soon(t), door.Find{Tokens: prompt(150), Leg: legFor("reader", "")})
 	refusedWith(t, err, "busy")
 	if err := c.reader.Cancel(soon(t), door.Cancel{Offered: agent.NewID()}); err != nil {
 		t.Errorf("something else: %v", err)
@@ -449,7 +507,7 @@ func TestFindsAreBounded(t *testing.T) {
 func TestKeep(t *testing.T) {
 	c := newFoundCell(t, "tcp")
 	e := c.reader
-	keep := door.Keep{Transfer: agent.NewID(), Scope: kv.Scope{Salt: "s"}, Tokens: prompt(64), Tables: [][]uint32{e.blocksFor(64)}}
+	keep := door.Keep{Transfer: agent.NewID(), Leg: legFor("reader", ""), Scope: kv.Scope{Salt: "s"}, Tokens: prompt(64), Tables: [][]uint32{e.blocksFor(64)}}
 	if err := e.Keep(soon(t), keep); err != nil {
 		t.Fatal(err)
 	}
@@ -475,9 +533,9 @@ func TestKeep(t *testing.T) {
 	if event := e.hears(t, door.Freed, keep.Transfer); event.Accepted || event.Problem != nil {
 		t.Errorf("%+v", event)
 	}
-	refusedWith(t, e.Keep(soon(t), door.Keep{Transfer: agent.NewID()}), "declined")
-	refusedWith(t, e.Keep(soon(t), door.Keep{Transfer: agent.NewID(), Tokens: make([]uint32, door.MaxPrefixTokens+1)}), "size")
-	refusedWith(t, e.Keep(soon(t), door.Keep{Transfer: agent.NewID(), Tokens: make([]uint32, 4), Tables: [][]uint32{make([]uint32, door.MaxKeptBlocks), {1}}}), "size")
+	refusedWith(t, e.Keep(soon(t), door.Keep{Leg: legFor("reader", ""), Transfer: agent.NewID()}), "declined")
+	refusedWith(t, e.Keep(soon(t), door.Keep{Leg: legFor("reader", ""), Transfer: agent.NewID(), Tokens: make([]uint32, door.MaxPrefixTokens+1)}), "size")
+	refusedWith(t, e.Keep(soon(t), door.Keep{Leg: legFor("reader", ""), Transfer: agent.NewID(), Tokens: make([]uint32, 4), Tables: [][]uint32{make([]uint32, door.MaxKeptBlocks), {1}}}), "size")
 	for i := range 256 {
 		keep.Transfer = [16]byte{1, byte(i)}
 		if err := e.Keep(soon(t), keep); err != nil {

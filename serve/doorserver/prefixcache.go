@@ -30,6 +30,7 @@ type PrefixCache interface {
 type Prefix struct {
 	Engine   string
 	Request  string // what the engine calls the request, of any length
+	Tenant   string // whose request it is, by its leg; empty: the engine's own
 	Transfer kv.ID
 	Content  handoff.Content
 	Holding  reshard.Holding
@@ -39,6 +40,7 @@ type Prefix struct {
 type Wanted struct {
 	Engine  string
 	Request string // what the engine calls the request, of any length
+	Tenant  string // as Prefix has it
 	Content handoff.Content
 	// Present is how many of the first tokens the engine has already.
 	Present int

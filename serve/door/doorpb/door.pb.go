@@ -2972,7 +2972,10 @@ type Keep struct {
 	Tables   []*Table               `protobuf:"bytes,5,rep,name=tables,proto3" json:"tables,omitempty"`         // one for each group of layers, or one for all
 	Dp       uint32                 `protobuf:"varint,6,opt,name=dp,proto3" json:"dp,omitempty"`
 	// What the request is called that computed them, as Find has it.
-	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	RequestId string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	// What a gateway made of the request and the agent checks, as Offer and Accept have it: whose
+	// share of the cell's memory this is kept in. None: the engine's own.
+	Leg           []byte `protobuf:"bytes,8,opt,name=leg,proto3" json:"leg,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3056,6 +3059,13 @@ func (x *Keep) GetRequestId() string {
 	return ""
 }
 
+func (x *Keep) GetLeg() []byte {
+	if x != nil {
+		return x.Leg
+	}
+	return nil
+}
+
 // Find: which prefix of these tokens has the cell? It needs the feature "cache". Of
 // these 64 may be under way on a connection, which are answered in any order.
 type Find struct {
@@ -3071,6 +3081,7 @@ type Find struct {
 	// What the request is called that they are of, by its gateway or its client: for
 	// people who ask what became of it. Of what is longer, the first 128 bytes count.
 	RequestId     string `protobuf:"bytes,7,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	Leg           []byte `protobuf:"bytes,8,opt,name=leg,proto3" json:"leg,omitempty"` // as Keep has it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3152,6 +3163,13 @@ func (x *Find) GetRequestId() string {
 		return x.RequestId
 	}
 	return ""
+}
+
+func (x *Find) GetLeg() []byte {
+	if x != nil {
+		return x.Leg
+	}
+	return nil
 }
 
 // Found answers Find.
@@ -5481,7 +5499,7 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\aPreempt\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04swap\x18\x02 \x01(\bR\x04swap\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xe3\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xf5\x01\n" +
 	"\x04Keep\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12\x1a\n" +
 	"\btransfer\x18\x02 \x01(\fR\btransfer\x12-\n" +
@@ -5490,7 +5508,8 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"\x06tables\x18\x05 \x03(\v2\x17.meridian.door.v1.TableR\x06tables\x12\x0e\n" +
 	"\x02dp\x18\x06 \x01(\rR\x02dp\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\a \x01(\tR\trequestId\"\xe9\x01\n" +
+	"request_id\x18\a \x01(\tR\trequestId\x12\x10\n" +
+	"\x03leg\x18\b \x01(\fR\x03leg\"\xfb\x01\n" +
 	"\x04Find\x12\x18\n" +
 	"\arequest\x18\x01 \x01(\x04R\arequest\x12-\n" +
 	"\x05scope\x18\x02 \x01(\v2\x17.meridian.door.v1.ScopeR\x05scope\x12\x16\n" +
@@ -5500,7 +5519,8 @@ const file_meridian_door_v1_door_proto_rawDesc = "" +
 	"deadlineUs\x12\x19\n" +
 	"\btoken_ns\x18\x06 \x01(\rR\atokenNs\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\a \x01(\tR\trequestId\"O\n" +
+	"request_id\x18\a \x01(\tR\trequestId\x12\x10\n" +
+	"\x03leg\x18\b \x01(\fR\x03leg\"O\n" +
 	"\x05Found\x12\x16\n" +
 	"\x06tokens\x18\x01 \x01(\rR\x06tokens\x12\x16\n" +
 	"\x06ticket\x18\x02 \x01(\fR\x06ticket\x12\x16\n" +
