@@ -90,7 +90,7 @@ func (e *Engine) look(c *choice, present int, hear func(door.Found)) *time.Timer
 	q := c.request
 	c.sought = len(c.sequence.Tokens)
 	e.searches++
-	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime, Request: q.ID}
+	message := door.Find{Scope: requestScope(q), Tokens: slices.Clip(c.sequence.Tokens), Present: present, Within: findTime, TokenTime: e.tokenTime, Request: q.ID, Leg: q.Leg}
 	e.inBackground(func(ctx context.Context) {
 		found, err := e.door.Find(ctx, message)
 		e.post(func() {
@@ -157,7 +157,7 @@ func (e *Engine) keepAs(c *choice, tokens int, w *copying) {
 	e.keeps++
 	e.keptBlocks += len(o.hold.Blocks())
 	message := door.Keep{
-		Transfer: o.transfer, Scope: requestScope(c.request), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())}, Request: c.request.ID,
+		Transfer: o.transfer, Scope: requestScope(c.request), Tokens: slices.Clip(c.sequence.Tokens[:tokens]), Tables: [][]uint32{slices.Clone(o.hold.Blocks())}, Request: c.request.ID, Leg: c.request.Leg,
 	}
 	e.inBackground(func(ctx context.Context) {
 		err := e.door.Keep(ctx, message)

@@ -33,8 +33,8 @@ from meridian.door._messages import Message
 
 TICKET = b"MRDF\x01" + bytes([7] * 16)
 TERMS = CacheTerms(64, 300e-6)
-KEEP = Keep(bytes([9] * 16), [1, 2, 3], [[4]], Scope(salt="s"))
-FIND = Find([1, 2, 3], present_tokens=1, scope=Scope(salt="s"), within=0.25, token_time=42e-6)
+KEEP = Keep(bytes([9] * 16), [1, 2, 3], [[4]], Scope(salt="s"), leg=b"sealed")
+FIND = Find([1, 2, 3], present_tokens=1, scope=Scope(salt="s"), within=0.25, token_time=42e-6, leg=b"sealed")
 
 
 class KeepingAgent:
@@ -78,6 +78,7 @@ def fake(tmp_path: Path) -> Iterator[FakeAgent]:
 def check(agent: KeepingAgent) -> None:
     """See that everything was said that was meant."""
     keep, find = agent.heard[:2]
+    assert keep.leg == find.leg == b"sealed"
     assert (keep.transfer, list(keep.tokens), list(keep.tables[0].blocks)) == (KEEP.transfer, [1, 2, 3], [4])
     assert keep.scope.salt == find.scope.salt == "s"
     assert (list(find.tokens), find.present_tokens, find.deadline_us) == ([1, 2, 3], 1, 250_000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 from concurrent.futures import Future
 from typing import Any
@@ -67,6 +68,29 @@ def test_a_prompt_begins_with_what_the_cell_has(scheduler: Scheduler) -> None:
     scheduler.step()
     assert scheduler.counters.take() == {"found_tokens": FOUND - BLOCK}
     assert len(scheduler.door.finds) == 1 and scheduler.door.declined == []
+
+
+@pytest.mark.parametrize(
+    ("params", "leg"),
+    [
+        (None, b""),
+        ({"meridian_leg": base64.b64encode(b"sealed").decode()}, b"sealed"),
+        ({"do_remote_prefill": True, "meridian_leg": base64.b64encode(b"sealed").decode()}, b"sealed"),
+        ({"meridian_leg": "no base64!"}, b""),
+        ({"meridian_leg": 7}, b""),
+    ],
+)
+def test_the_gateways_word_goes_with_what_is_kept_and_found(
+    scheduler: Scheduler, params: dict[str, Any] | None, leg: bytes
+) -> None:
+    asks = request()
+    asks.kv_transfer_params = params
+    assert scheduler.matched_tokens(asks, 0) == (None, False)
+    scheduler.answer(Found())
+    assert scheduler.matched_tokens(asks, 0) == (0, False)
+    asks.num_computed_tokens = len(TOKENS)
+    scheduler.finished(asks, TABLE, complete=True)
+    assert scheduler.door.finds[0][0].leg == leg and scheduler.door.keeps[0][0].leg == leg
 
 
 def test_an_answer_in_time_costs_no_step(scheduler: Scheduler) -> None:

@@ -44,10 +44,14 @@ class Keep:
     dp: int = 0
     request_id: str = ""
     """What the request is called, for people who ask what became of it; 128 bytes of it count."""
+    leg: bytes = b""
+    """What a gateway made, if there is one: it says whose share of the cell's memory this takes."""
 
     def message(self) -> Message:
         """Return it as the door has it."""
-        m = _messages.Keep(transfer=self.transfer, tokens=self.tokens, dp=self.dp, request_id=self.request_id)
+        m = _messages.Keep(
+            transfer=self.transfer, tokens=self.tokens, dp=self.dp, request_id=self.request_id, leg=self.leg
+        )
         fill(m, self.tables, self.scope)
         return m
 
@@ -69,6 +73,8 @@ class Find:
 
     Where a fetch is thought to take longer, the answer is to compute.
     """
+    leg: bytes = b""
+    """As Keep has it."""
 
     def message(self) -> Message:
         """Return it as the door has it."""
@@ -79,6 +85,7 @@ class Find:
             deadline_us=within_us,
             token_ns=min(max(1, int(self.token_time * 1e9)), _LONGEST_NS) if self.token_time > 0 else 0,
             request_id=self.request_id,
+            leg=self.leg,
         )
         fill(m, (), self.scope)
         return m

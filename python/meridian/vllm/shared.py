@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from meridian.door import CacheTerms, Find, Found, Keep, new_transfer, transfer_of
 from meridian.vllm.costs import Costs
 from meridian.vllm.cut import Cut
+from meridian.vllm.transfer_params import seal_of
 from meridian.vllm.weight_changes import Weights
 
 _LOOK: Final = 0.1
@@ -139,6 +140,7 @@ class SharedCache:
                 within=_LOOK,
                 request_id=id_,
                 token_time=saved,
+                leg=seal_of(request.kv_transfer_params),
             )
         )
         lookup = self._lookups[id_] = _Lookup(computed, now + _LOOK + _GRACE)
@@ -226,7 +228,8 @@ class SharedCache:
             return None
         assert self._door is not None
         tables = self._cut.tables(block_ids, len(tokens))
-        keep = Keep(new_transfer(), tokens, tables, scope=scope, request_id=request.request_id)
+        leg = seal_of(request.kv_transfer_params)
+        keep = Keep(new_transfer(), tokens, tables, scope=scope, request_id=request.request_id, leg=leg)
         return keep, self._door.keep_soon(keep)
 
     def _terms(self) -> CacheTerms | None:

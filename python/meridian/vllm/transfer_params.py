@@ -57,6 +57,14 @@ def leg_of(params: Mapping[str, Any] | None) -> PrefillLeg | DecodeLeg | None:
     return None
 
 
+def seal_of(params: Mapping[str, Any] | None) -> bytes:
+    """Return the gateway's word for a request, whatever it does here; empty where none can be read."""
+    try:
+        return _bytes(params, _LEG) if params else b""
+    except ValueError:
+        return b""
+
+
 def thought_end_of(params: Mapping[str, Any] | None) -> list[int]:
     """Return the tokens that end a thought, as a gateway tells them; none: all of an answer may be kept."""
     end = params.get(_THOUGHT_END) if params else None
