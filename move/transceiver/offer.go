@@ -29,7 +29,8 @@ type Offer struct {
 	// half a minute.
 	Keep time.Duration
 	// ToKeep says that an object cache is to take it. MaxHeldFraction bounds such offers
-	// by themselves, and OfferHandle alone tells of one: an engine's Keep is several of them.
+	// by themselves, and OfferHandle alone tells how one ends: an engine's Keep is several of
+	// them. Options.Events hears what one is Stuck at.
 	ToKeep bool
 }
 
@@ -102,15 +103,25 @@ func (t *Transceiver) Offer(o Offer) (*OfferHandle, error) {
 		}
 		if out = t.offers[o.Transfer]; out == nil {
 			t.metrics.Offered++
-			out = &OfferHandle{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, events: t.eventsOf(o.Engine), freed: make(chan struct{})}
-			if o.ToKeep {
-				out.events = func(handoff.Event) {}
-			}
+			out = &OfferHandle{Transfer: o.Transfer, Ticket: ticket, transceiver: t, engine: o.Engine, events: t.eventsOfOffer(&o), freed: make(chan struct{})}
 			t.offers[o.Transfer] = out // before anything can end it
 		}
 		return effects
 	})
 	return out, err
+}
+
+// eventsOfOffer is who is told of an offer: of one ToKeep, what its engine's blocks wait for and
+// nothing else. mu is held.
+func (t *Transceiver) eventsOfOffer(o *Offer) func(handoff.Event) {
+	if !o.ToKeep {
+		return t.eventsOf(o.Engine)
+	}
+	return func(e handoff.Event) {
+		if e.Kind == handoff.Stuck && t.options.Events != nil {
+			t.options.Events(e)
+		}
+	}
 }
 
 // Progress tells that the first so many layers are computed on all ranks, for the
