@@ -144,3 +144,34 @@ func TestSlowMemoryIsToldOf(t *testing.T) {
 		}
 	})
 }
+
+// What a process wants that is large comes though the same process goes on to want small ones.
+func TestALargeWantIsNotOvertakenByItsOwnProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, client := newStaging(1), doorserver.Client{User: 1, Process: 10}
+		first, err := hold(t, s, client, stagingToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		order := make(chan int, 2)
+		for _, tokens := range []int{processTokens, 1} { // for the second there would be enough
+			go func() {
+				giveBack, err := hold(t, s, client, uint64(tokens)*stagingToken)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order <- tokens
+				giveBack()
+			}()
+			synctest.Wait()
+		}
+		if _, err := hold(t, s, doorserver.Client{User: 1, Process: 11}, stagingToken); err != nil || len(order) > 0 {
+			t.Errorf("%d are served before the large one, another process: %v", len(order), err)
+		}
+		first()
+		if first, second := <-order, <-order; first != processTokens || second != 1 {
+			t.Errorf("%d tokens came before %d", first, second)
+		}
+	})
+}

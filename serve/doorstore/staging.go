@@ -84,12 +84,18 @@ func (s *staging) take(ctx context.Context, client doorserver.Client, size uint6
 	}, nil
 }
 
-// serve gives tokens to those that wait. Who has its share waits for its own, and holds up no other.
-// mu is held.
+// serve gives tokens to those that wait. Who has its share waits for its own, and holds up no other
+// process. mu is held.
 func (s *staging) serve() {
 	enough := true // for the first who waits for the others: else many small ones would keep out a large one
+	waits := make(map[holder]bool)
 	s.waiting = slices.DeleteFunc(s.waiting, func(w *waiter) bool {
-		if !enough || !s.isWithinShare(w) {
+		process := w.holders[0]
+		if !enough || waits[process] { // so do small ones of the same process
+			return false
+		}
+		if !s.isWithinShare(w) {
+			waits[process] = true
 			return false
 		}
 		if enough = s.free >= w.want; enough {
