@@ -67,7 +67,7 @@ func (c *Cache) onNotification(n fabric.Notification) {
 	switch m := m.(type) {
 	case *keys.KeepAsk:
 		m.Chain.Payer = cmp.Or(m.Chain.Payer, store.PayerOfAgent(from.Name)) // of a build that does not say it
-		c.serve(from, request, &keys.KeepAnswer{Verdict: keys.Busy}, func() keys.Message { return c.take(from, m) })
+		c.serve(from, request, &keys.KeepAnswer{Verdict: keys.Busy}, func() keys.Message { return c.take(c.ctx, from, m) })
 	case *keys.FindAsk:
 		m.Units.Payer = cmp.Or(m.Units.Payer, store.PayerOfAgent(from.Name))
 		c.serve(from, request, &keys.FindAnswer{Verdict: keys.Busy}, func() keys.Message {

@@ -306,7 +306,7 @@ func (c *Cache) takeCopy(from kv.Member, m *keys.CopyAsk) *keys.KeepAnswer {
 		return &keys.KeepAnswer{Verdict: keys.Refused, Why: fmt.Sprintf("there are %d copies at most here (store.replicas)", c.options.Replicas)}
 	}
 	run := runOf(m.Units).Copy(m.Number)
-	answer := c.takeUnits(from, &taking{
+	answer := c.takeUnits(c.ctx, from, &taking{
 		ticket: m.Ticket, shape: &m.Shape, within: m.WithinMs, first: m.First + m.Have, touched: run,
 		head: store.Run{Tenant: run.Tenant, Keys: run.Keys[:m.Have]}, units: store.Run{Tenant: run.Tenant, Payer: run.Payer, Keys: run.Keys[m.Have:]},
 	})

@@ -36,3 +36,14 @@ func (c *Cache) Others() (asks, told int) {
 	_, told = c.telling.InFlight()
 	return asks, told
 }
+
+// FillIn has as much on its way to this agent's owner as may be.
+func (c *Cache) FillIn() error { return c.in.enter(c.ctx, c.options.MaxBytesInFlight) }
+
+// Takings is how many Keeps this agent's owner takes, or will.
+func (c *Cache) Takings() (count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, count = c.taking.InFlight()
+	return count
+}

@@ -47,17 +47,21 @@ type keeping struct {
 	life    context.Context // ends when it is to
 	endLife context.CancelFunc
 	ended   chan struct{} // closed at the end, for the next Keep of its request
+	// before is the Keep of its request that came before it, over whether it has ended. The
+	// cache's mu protects them.
+	before *keeping
+	over   bool
 }
 
 // Keep has what no owner keeps yet copied, and returns at once. With nil the blocks are the
 // engine's again at the one event Freed of the transfer, as a source, of Options.Events. With
 // an error they never were lent.
 func (c *Cache) Keep(_ context.Context, k Keep) error {
-	run, before, err := c.newKeeping(k)
+	run, err := c.newKeeping(k)
 	if err != nil {
 		return err
 	}
-	if !c.begin(&c.keeps, 0, func() { run.run(before) }) {
+	if !c.begin(&c.keeps, 0, run.run) {
 		run.end(outcomeDropped, errDropped)
 		run.engine.early.Done()
 	}
@@ -73,34 +77,70 @@ func (c *Cache) CancelKeep(transfer kv.ID) {
 	}
 }
 
-// newKeeping is a Keep of an engine that does not leave until it is begun, and what it comes
-// after.
-func (c *Cache) newKeeping(k Keep) (_ *keeping, before <-chan struct{}, err error) {
+// newKeeping is a Keep of an engine that does not leave until it is begun.
+func (c *Cache) newKeeping(k Keep) (*keeping, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, err := c.engineLocked(k.Engine)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if c.keepings[k.Transfer] != nil {
-		return nil, nil, fmt.Errorf("%w: Keep %s is under way", handoff.ErrContradiction, k.Transfer)
+		return nil, fmt.Errorf("%w: Keep %s is under way", handoff.ErrContradiction, k.Transfer)
 	}
 	e.early.Add(1)
 	k.began = c.options.Clock.Now()
 	run := &keeping{Keep: k, cache: c, engine: e, ended: make(chan struct{})}
 	run.life, run.endLife = context.WithTimeout(e.life, c.options.KeepTimeout)
 	c.keepings[k.Transfer] = run
-	if last := e.last[k.Request]; last != nil && k.Request != "" {
-		before = last.ended
+	if k.Request != "" {
+		run.before = e.last[k.Request]
+		e.last[k.Request] = run
 	}
-	e.last[k.Request] = run
-	return run, before, nil
+	return run, nil
+}
+
+// running is the last Keep of its request before it that has not ended: one that ended early
+// may have come after another that goes on. Mu is held.
+func (k *keeping) running() *keeping {
+	for k.before != nil && k.before.over {
+		k.before = k.before.before
+	}
+	return k.before
+}
+
+// awaitTurn waits for the Keeps of its request that came before it.
+func (k *keeping) awaitTurn() error {
+	for {
+		k.cache.mu.Lock()
+		before := k.running()
+		k.cache.mu.Unlock()
+		if before == nil {
+			return nil
+		}
+		select {
+		case <-before.ended:
+		case <-k.life.Done():
+			return k.life.Err()
+		}
+	}
 }
 
 // outcomeDropped is of a Keep for which there is no room, errDropped why.
 const outcomeDropped = "dropped"
 
 var errDropped = fmt.Errorf("%w: as much as may be is on its way to be kept", handoff.ErrDeclined)
+
+// outcomeWithdrawn is of a Keep that its engine took back, or whose engine has left.
+const outcomeWithdrawn = "withdrawn"
+
+// isWithdrawn reports whether a Keep that ended with an error is one of these.
+func (k *keeping) isWithdrawn(err error) bool {
+	return err != nil && (errors.Is(k.life.Err(), context.Canceled) || errors.Is(err, ErrUnknown))
+}
+
+// errNotOffered means that the transceiver did not take a piece.
+var errNotOffered = errors.New("offload: its blocks cannot be offered")
 
 // problem is what an engine is told of an outcome: nothing where something of it is there now.
 func problem(outcome string, why error) handoff.Problem {
@@ -123,8 +163,13 @@ func (k *keeping) end(outcome string, why error) {
 	c.mu.Lock()
 	c.metrics.Keeps[outcome]++
 	delete(c.keepings, k.Transfer)
+	k.over = true
 	if k.engine.last[k.Request] == k {
-		delete(k.engine.last, k.Request)
+		if before := k.running(); before != nil {
+			k.engine.last[k.Request] = before
+		} else {
+			delete(k.engine.last, k.Request)
+		}
 	}
 	now := c.engines[k.Engine]
 	c.mu.Unlock()
@@ -138,7 +183,7 @@ func (k *keeping) end(outcome string, why error) {
 
 // run keeps a prefix, and returns when its blocks are the engine's again. Until its first
 // piece is offered it is early.
-func (k *keeping) run(before <-chan struct{}) {
+func (k *keeping) run() {
 	giveBack, ok := k.cache.lend(k.engine, k.Holding) // before anything is waited for
 	if !ok {
 		k.end(outcomeDropped, errDropped)
@@ -146,14 +191,17 @@ func (k *keeping) run(before <-chan struct{}) {
 		return
 	}
 	offered := sync.OnceFunc(k.engine.early.Done)
-	outcome, err := k.keep(before, offered)
+	outcome, err := k.keep(offered)
+	if outcome != "part" && k.isWithdrawn(err) {
+		outcome = outcomeWithdrawn
+	}
 	giveBack()
 	k.end(outcome, err)
 	offered()
 }
 
 // keep says what came of it.
-func (k *keeping) keep(before <-chan struct{}, offered func()) (outcome string, err error) {
+func (k *keeping) keep(offered func()) (outcome string, err error) {
 	c, unit := k.cache, k.engine.unit
 	tokens := k.Content.Tokens[:min(len(k.Content.Tokens), keys.MaxUnits*unit.Tokens)]
 	k.chain = keys.ChainOf(c.names, k.Content.Scope, k.engine.digest, tokens, unit.Tokens)
@@ -164,12 +212,8 @@ func (k *keeping) keep(before <-chan struct{}, offered func()) (outcome string, 
 	case objectBytes(unit) > c.options.MaxBytesInFlight:
 		return outcomeDropped, fmt.Errorf("%w: a piece of %d tokens has %d bytes, and %d may be on their way to be kept", handoff.ErrDeclined, unit.Tokens, objectBytes(unit), c.options.MaxBytesInFlight)
 	}
-	if before != nil {
-		select {
-		case <-before:
-		case <-k.life.Done():
-			return "unknown", k.life.Err()
-		}
+	if err := k.awaitTurn(); err != nil {
+		return outcomeDropped, err
 	}
 	have, err := c.where(k.life, runOf(k.chain))
 	if err != nil { // what others have is not known: nothing is written twice
@@ -211,12 +255,12 @@ func (k *keeping) outcome(err error) (string, error) {
 		return "part", err
 	case errors.Is(err, errInFlight):
 		return outcomeDropped, err
-	case errors.Is(err, handoff.ErrDeclined):
+	case errors.Is(err, errNotOffered):
 		return "declined", err
 	case err != nil && k.machine.Copies():
 		return "failed", err
-	case err != nil:
-		return "unknown", err
+	case err != nil: // its time is over, and the owner that was asked last said nothing
+		return "busy", err
 	}
 	return outcomes[verdict], nil
 }
@@ -311,9 +355,13 @@ func (k *keeping) offer(first, end int) (*transceiver.OfferHandle, error) {
 	}
 	content := k.Content
 	content.Tokens = content.Tokens[:end*unit.Tokens]
-	return c.options.Transceiver.Offer(transceiver.Offer{
+	out, err := c.options.Transceiver.Offer(transceiver.Offer{
 		Transfer: agent.NewID(), Engine: k.Engine, Content: content, First: first * unit.Tokens, Holding: k.Holding, Layers: k.engine.layers, Keep: k.timeLeft(), ToKeep: true,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNotOffered, err)
+	}
+	return out, nil
 }
 
 // timeLeft is how much longer it may take.
@@ -338,7 +386,7 @@ func (c *Cache) askToKeep(ctx context.Context, name string, ask *keys.KeepAsk) *
 		return nil
 	}
 	if to == c.self {
-		return c.take(c.self, ask)
+		return c.take(ctx, c.self, ask)
 	}
 	ask.Pays = keys.ReadsPayer(reads)
 	ctx, cancel := context.WithTimeout(ctx, c.options.KeepTimeout/4) // so that another can be asked

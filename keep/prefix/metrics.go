@@ -10,7 +10,7 @@ import (
 // KeepOutcomes and FindOutcomes are what can come of a Keep and of a Find. Kept: copied, all
 // that was missing; part: some of it; whole: all that could be there.
 var (
-	KeepOutcomes = []string{"kept", "part", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}
+	KeepOutcomes = []string{"kept", "part", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed", "withdrawn"}
 	FindOutcomes = []string{"whole", "part", "miss", "short", "compute", "late", "busy", "refused", "unknown"}
 )
 

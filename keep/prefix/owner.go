@@ -128,9 +128,10 @@ func verdictOf(err error) keys.Verdict {
 }
 
 // take takes what a publisher offers: as many units as there is room for, from the first
-// that is neither there nor on its way on. The answer comes when the copy has begun.
-func (c *Cache) take(from kv.Member, m *keys.KeepAsk) *keys.KeepAnswer {
-	return c.takeUnits(from, &taking{
+// that is neither there nor on its way on. The answer comes when the copy has begun, or ctx
+// ends: then the publisher takes its offer back.
+func (c *Cache) take(ctx context.Context, from kv.Member, m *keys.KeepAsk) *keys.KeepAnswer {
+	return c.takeUnits(ctx, from, &taking{
 		ticket: m.Ticket, shape: &m.Shape, within: m.WithinMs, first: m.First,
 		head: runOf(m.Chain.Part(0, m.First)), units: runOf(m.Chain.Part(m.First, len(m.Chain.Keys))), touched: runOf(m.Chain),
 	})
@@ -150,7 +151,7 @@ type taking struct {
 	head, units, touched store.Run
 }
 
-func (c *Cache) takeUnits(from kv.Member, t *taking) *keys.KeepAnswer {
+func (c *Cache) takeUnits(ctx context.Context, from kv.Member, t *taking) *keys.KeepAnswer {
 	refuse := func(v keys.Verdict, why error) *keys.KeepAnswer {
 		c.count(func(m *Metrics) { m.TakesRefused++ })
 		return &keys.KeepAnswer{Verdict: v, Why: why.Error()}
@@ -166,31 +167,51 @@ func (c *Cache) takeUnits(from kv.Member, t *taking) *keys.KeepAnswer {
 	if want := (t.first + len(t.units.Keys)) * unit.Tokens; ticket.Home != from || ticket.Tokens != want {
 		return refuse(keys.Refused, fmt.Errorf("offload: a ticket of %v for %d tokens, %v asks with it for %d", ticket.Home, ticket.Tokens, from, want))
 	}
+	bytes := uint64(len(t.units.Keys)) * objectBytes(unit)
+	if bytes > c.options.MaxBytesInFlight { // that is never waited for: another owner may have more room
+		return refuse(keys.Full, fmt.Errorf("offload: %d bytes, and at most %d come at a time", bytes, c.options.MaxBytesInFlight))
+	}
 	s, err := c.storeOf(t.shape, unit)
 	if err != nil {
 		return refuse(verdictOf(err), err)
 	}
 	t.cache, t.store, t.known = c, s, transceiver.KnownContent{Fingerprint: ticket.Fingerprint}
-	begun, bytes := make(chan error, 1), uint64(len(t.units.Keys))*s.bytes
-	ctx, cancel := context.WithTimeout(c.ctx, min(time.Duration(t.within)*time.Millisecond, c.options.KeepTimeout)/8) // its asker waits for the answer
-	defer cancel()
-	err = c.in.enter(ctx, bytes)
-	if err == nil && !c.begin(&c.taking, 0, func() {
+	begun := make(chan error, 1)
+	if !c.begin(&c.taking, 0, func() { // also those that wait count: they take no places of Finds
 		defer c.doneWith(s)
-		defer c.in.leave(bytes)
-		t.run(begun)
+		t.enter(ctx, bytes, begun)
 	}) {
-		c.in.leave(bytes)
-		err = errInFlight
+		c.doneWith(s)
+		return refuse(keys.Busy, errInFlight)
+	}
+	select {
+	case err = <-begun:
+	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	if err != nil {
-		c.doneWith(s)
-		return refuse(keys.Busy, err)
-	}
-	if err := <-begun; err != nil {
 		return refuse(verdictOf(err), err)
 	}
 	return &keys.KeepAnswer{Verdict: keys.Taken}
+}
+
+// enter takes the units when there is room for their bytes.
+func (t *taking) enter(ctx context.Context, bytes uint64, begun chan<- error) {
+	in := t.cache.in
+	waits, cancel := context.WithTimeout(ctx, t.time()/8) // its asker waits for the answer
+	err := in.enter(waits, bytes)
+	cancel()
+	if err != nil {
+		begun <- err
+		return
+	}
+	defer in.leave(bytes)
+	t.run(begun)
+}
+
+// time is how long all of it may take.
+func (t *taking) time() time.Duration {
+	return min(time.Duration(t.within)*time.Millisecond, t.cache.options.KeepTimeout)
 }
 
 // commitTimeout bounds what happens after the copy.
@@ -199,7 +220,7 @@ const commitTimeout = 10 * time.Second
 // run takes the units. Begun hears when the copy has begun, or why it has not.
 func (t *taking) run(begun chan<- error) {
 	c := t.cache
-	within := min(time.Duration(t.within)*time.Millisecond, c.options.KeepTimeout)
+	within := t.time()
 	ctx, cancel := context.WithTimeout(c.ctx, within)
 	defer cancel()
 	// What the chain begins with is not evicted to make room for how it goes on. Where that is

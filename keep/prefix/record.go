@@ -16,7 +16,7 @@ type Record struct {
 	Engine string `json:"engine"`
 	// Request is what the engine called the request.
 	Request string `json:"request,omitempty"`
-	// Transfer is the Keep's hand-off.
+	// Transfer is the Keep's own. The hand-offs that brought it have others.
 	Transfer kv.ID `json:"transfer,omitzero"`
 	// Tenant is the name that the cell gives to the requests of one salt.
 	Tenant string `json:"tenant"`
@@ -106,17 +106,18 @@ var findReasons = map[string]string{
 
 // keepOutcomes say what came of a Keep.
 var keepOutcomes = map[string]string{
-	"kept":     "kept",
-	"part":     "kept in part",
-	"present":  "all of it was kept already",
-	"short":    "nothing: it is shorter than a piece that is kept",
-	"dropped":  "dropped: as much as may be was on its way already",
-	"declined": "not offered",
-	"full":     "dropped: no owner had room",
-	"busy":     "dropped: owners had too much to do, or did not answer",
-	"refused":  "refused by its owner",
-	"unknown":  "dropped: what others keep was not known in time",
-	"failed":   "failed on its way to its owner",
+	"kept":      "kept",
+	"part":      "kept in part",
+	"present":   "all of it was kept already",
+	"short":     "nothing: it is shorter than a piece that is kept",
+	"dropped":   "dropped: as much as may be was on its way already",
+	"declined":  "not offered",
+	"full":      "dropped: no owner had room",
+	"busy":      "dropped: owners had too much to do, or did not answer",
+	"refused":   "refused by its owner",
+	"unknown":   "dropped: what others keep was not known in time",
+	"failed":    "failed on its way to its owner",
+	"withdrawn": "given up: its engine took it back, or has left",
 }
 
 // String tells it to a person.

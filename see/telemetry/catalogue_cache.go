@@ -5,9 +5,9 @@ package telemetry
 var cacheMetrics = []Metric{
 	{
 		Name: "meridian_cache_keeps_total", Type: Counter, Unit: "prefixes",
-		Labels: []Label{{Name: "end", Values: []string{"kept", "part", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed"}}},
-		Help: "Prefixes that engines of this agent let be kept. kept: what was missing was copied. part: its beginning was. present: nothing was missing. short: less than one piece. dropped: the engine had lent as many blocks as it may, or one piece is larger than store.keep_bytes_in_flight. " +
-			"declined: the engine's blocks could not be held. full, busy, refused: owners said so, or nothing (busy). unknown: who has what could not be learned. failed: the copy did not arrive.",
+		Labels: []Label{{Name: "end", Values: []string{"kept", "part", "present", "short", "dropped", "declined", "full", "busy", "refused", "unknown", "failed", "withdrawn"}}},
+		Help: "Prefixes that engines of this agent let be kept. kept: what was missing was copied. part: its beginning was. present: nothing was missing. short: less than one piece. dropped: the engine had lent as many blocks as it may, one piece is larger than store.keep_bytes_in_flight, or its turn did not come in time. " +
+			"declined: the engine's blocks could not be held. full, busy, refused: owners said so, or nothing (busy). unknown: who has what could not be learned. failed: the copy did not arrive. withdrawn: its engine took it back, or has left.",
 		Action: "dropped or part rising: owners or the network are slower than engines end requests; see meridian_cache_in_flight_bytes. full: add owners, or store.bytes. unknown: no master answers; `meridian store stat` tells.",
 		Room:   "keep/prefix",
 	},
