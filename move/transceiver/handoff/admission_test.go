@@ -205,3 +205,14 @@ func TestTablesOfAnEngineAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// An offer holds the blocks that what it is of lies in. An entry of a table stands for a block of
+// each context rank.
+func TestBlocksOfAnOffer(t *testing.T) {
+	for ranks, want := range map[int]int{1: 6, 2: 8, 4: 9} {
+		p := Party{Engine: Engine{Side: reshard.Side{BlockTokens: 16, Parallelism: kv.Parallelism{TP: 1, CP: ranks, DP: 1}}}, Holding: reshard.Holding{Tables: [][]uint32{make([]uint32, 10)}}}
+		if n := (&Offer{First: 64}).blocks(&p); n != want {
+			t.Errorf("%d context ranks: from token 64 on it holds %d of 10 blocks, want %d", ranks, n, want)
+		}
+	}
+}

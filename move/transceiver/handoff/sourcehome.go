@@ -89,9 +89,11 @@ func (h *SourceHome) Held(engine string, toKeep bool) int {
 	return held
 }
 
-// blocks is how many blocks the offer holds of its party's.
+// blocks is how many blocks the offer holds of its party's, of which each context rank has one
+// for an entry of its table.
 func (o *Offer) blocks(p *Party) int {
-	return p.blocks() - min(o.First/max(1, p.Engine.Side.BlockTokens), p.blocks())
+	side := &p.Engine.Side
+	return p.blocks() - min(o.First/max(1, side.BlockTokens*side.Parallelism.CP), p.blocks())
 }
 
 // Offer is a prefill engine's: this request's cache may be taken.
