@@ -154,3 +154,23 @@ func TestKeepsOfARequestComeAfterAll(t *testing.T) {
 	b.CancelKeep(third)
 	b.awaitFreed(t, third)
 }
+
+// The rest of a prompt that one owner has no room for pushes nothing of itself out at the next one,
+// though its beginning is not there.
+func TestTheRestOfAPromptStays(t *testing.T) {
+	c := newCell(t, "inproc")
+	unit := uint64(64 * 3 * 2 * 4 * 8 * 2)
+	little := nodeOptions{keeps: 1 << 20, store: func(o *store.Options) { o.Owner.Headers = 128 }, offload: func(o *prefix.Options) { o.MaxBytesInFlight = 8 * unit }}
+	a, b := c.start("a", little), c.start("b", little)
+	until.True(t, "both owners are known", func() bool { return len(a.store.Owners()) == 2 })
+	writer := c.engine("writer", large, a)
+	writer.keep(t, prompt(160*64, 1))
+	a.settled(t)
+	b.settled(t)
+	m := a.Metrics()
+	here, _ := a.store.Kept()
+	there, _ := b.store.Kept()
+	if there.Ready == 0 || m.UnitsKept != here.Ready+there.Ready || here.Evictions+there.Evictions > 0 {
+		t.Errorf("%d units are kept: %d are at one owner and %d at the other, which let %d and %d go", m.UnitsKept, here.Ready, there.Ready, here.Evictions, there.Evictions)
+	}
+}

@@ -142,7 +142,7 @@ func (c *cold) write(b *writeBehind) {
 
 // writeOne gives a tier an object, if it is still here and whole.
 func (c *cold) writeOne(b *writeBehind, name []byte) (wrote bool) {
-	h, err := c.store.holdNames([][]byte{name})
+	h, err := c.store.holdNames([][]byte{name}, false)
 	defer h.Release()
 	if err != nil {
 		return false

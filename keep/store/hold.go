@@ -91,7 +91,7 @@ func sourcesOf(warm int, looked time.Duration, others []arrival) (from []Source)
 
 // holdWhole holds what is in memory, and verifies it.
 func (s *Store) holdWhole(ctx context.Context, names [][]byte, bytes uint64) (*Hold, error) {
-	h, err := s.holdNames(names)
+	h, err := s.holdNames(names, false)
 	for i := range h.held {
 		at := h.held[i].Location
 		broken := ctx.Err()
@@ -111,17 +111,18 @@ func (s *Store) holdWhole(ctx context.Context, names [][]byte, bytes uint64) (*H
 	return h, err
 }
 
-// Pin is Hold without a look at the bytes: they are not read, only not to be
-// evicted.
+// Pin holds what is here of a run, also behind what is not, without a look at the bytes: they
+// are not read, only not to be evicted.
 func (s *Store) Pin(r Run) (*Hold, error) {
 	names, err := s.namesOf(r)
 	if err != nil {
 		return &Hold{store: s}, err
 	}
-	return s.holdNames(names)
+	return s.holdNames(names, true)
 }
 
-func (s *Store) holdNames(names [][]byte) (h *Hold, err error) {
+// holdNames holds objects from the first on, up to one that is not here, unless it skips those.
+func (s *Store) holdNames(names [][]byte, skips bool) (h *Hold, err error) {
 	h = &Hold{store: s}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +133,11 @@ func (s *Store) holdNames(names [][]byte) (h *Hold, err error) {
 		return h, ErrClosed
 	}
 	s.noticeSleep()
-	h.held, err = s.server.Hold(s.now(), names)
+	now := s.now()
+	if skips {
+		names = slices.DeleteFunc(names, func(name []byte) bool { return !s.server.Has(now, name) })
+	}
+	h.held, err = s.server.Hold(now, names)
 	return h, err
 }
 
