@@ -60,8 +60,9 @@ func (s *Store) Memory() (region, epoch, bytes uint64, ok bool) {
 }
 
 // Reserve makes room for objects of one size, here and nowhere else, from the first key on
-// that is neither there nor being written, up to one that cannot be had: there is how many
-// come before these, err why it ends before the last. Who reserves has them written where they
+// that is neither there nor being written, nor another owner's, up to one that cannot be had:
+// there is how many come before these, err why it ends before the last; ErrExists or ErrBusy where
+// none is to be written. Who reserves has them written where they
 // lie, and ends each with Commit or Abort when nothing of its own writes there any more; their
 // room is kept until then, however late. Of two that reserve the same keys at once one has
 // them all.
@@ -78,7 +79,11 @@ func (s *Store) Reserve(ctx context.Context, r Run, size uint64, within time.Dur
 	if err != nil {
 		return 0, nil, err
 	}
-	return s.reserveMany(ctx, names, demand{r.Payer, size, within})
+	there, plans, err = s.reserveMany(ctx, names, demand{r.Payer, size, within})
+	if there == len(names) && errors.Is(err, master.ErrTaken) {
+		err = fmt.Errorf("%w: %w", ErrExists, err)
+	}
+	return there, plans, err
 }
 
 // demand is what each object of a run is to have: of whose share, how many bytes, for how long.
@@ -142,8 +147,10 @@ func (s *Store) reserveNow(ctx context.Context, names [][]byte, d demand) (there
 }
 
 // isThere reports whether an object could not be reserved because it is there, or being
-// written.
-func isThere(err error) bool { return errors.Is(err, ErrExists) || errors.Is(err, ErrBusy) }
+// written, or another owner has it or is about to.
+func isThere(err error) bool {
+	return errors.Is(err, ErrExists) || errors.Is(err, ErrBusy) || errors.Is(err, master.ErrTaken)
+}
 
 // opening is one of many objects that are reserved together.
 type opening struct {

@@ -197,3 +197,23 @@ func TestHeldIsVerified(t *testing.T) {
 		t.Fatalf("the one that broke can be written again, the one behind it is there: %v", err)
 	}
 }
+
+// What another owner has, or is being given, is there: the rest of a run that begins with it can
+// be had.
+func TestReserveBehindAnotherOwner(t *testing.T) {
+	c := newCell(t, "tcp")
+	a := startOwner(t, c, 16<<20)
+	b := c.start("b", keeps(16<<20))
+	r := runOf("tenant", 6)
+	keepRun(t, a, store.Run{Tenant: r.Tenant, Keys: r.Keys[:1]})
+	if _, plans, err := a.Reserve(soon(t), store.Run{Tenant: r.Tenant, Keys: r.Keys[1:3]}, unitBytes, time.Minute); err != nil || len(plans) != 2 {
+		t.Fatalf("%d reserved: %v", len(plans), err)
+	}
+	there, plans, err := b.Reserve(soon(t), r, unitBytes, time.Minute)
+	if there != 3 || len(plans) != 3 || err != nil {
+		t.Errorf("behind %d of another owner %d are reserved: %v", there, len(plans), err)
+	}
+	if _, plans, err := b.Reserve(soon(t), store.Run{Tenant: r.Tenant, Keys: r.Keys[:3]}, unitBytes, time.Minute); len(plans) > 0 || !errors.Is(err, store.ErrExists) {
+		t.Errorf("%d are reserved that another owner has: %v", len(plans), err)
+	}
+}
