@@ -38,6 +38,7 @@ class Spec:
     state_content_bytes: int | None = None
     is_index_group_leader: bool = False
     tokens_per_state: int = 1
+    non_causal: bool = False
 
 
 class FullAttentionSpec(Spec):
@@ -61,7 +62,14 @@ Make = Callable[..., Any]
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Return what makes a Model, of a vLLM of which there is no more than it looks at."""
+    return models(monkeypatch)
+
+
+def models(monkeypatch: pytest.MonkeyPatch, **described: object) -> Make:
+    """Return what makes a Model, of a vLLM of which there is no more than it looks at.
+
+    `described`: what is other than usual in vLLM's configuration of the model, or its own.
+    """
 
     def stand_in(name: str, **has: object) -> None:
         module = ModuleType(name)
@@ -87,10 +95,16 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Make:
                 served_model_name="m",
                 model="m",
                 revision="r",
-                hf_config=SimpleNamespace(to_dict=dict),
+                hf_config=SimpleNamespace(to_dict=lambda: described.get("hf_config", {})),
                 get_total_num_kv_heads=lambda: 128,
+                max_model_len=described.get("max_model_len", 1024),
+                multimodal_config=described.get("multimodal_config"),
             ),
-            cache_config=SimpleNamespace(kv_cache_layout="LBNHC", cache_dtype="auto"),
+            cache_config=SimpleNamespace(
+                kv_cache_layout="LBNHC",
+                cache_dtype="auto",
+                enable_prefix_caching=described.get("enable_prefix_caching", True),
+            ),
         )
         return module.Model(config, SimpleNamespace(num_blocks=10, kv_cache_groups=[group]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -413,3 +414,19 @@ def test_an_idle_server_waits_rather_than_make_an_empty_step(
     scheduler.finished(Request("u", TOKENS, None), ([],), complete=False)
     scheduler.matched_tokens(Request("w", TOKENS, None), 0)
     assert waited[4:] == [0.005], "no request is left"
+
+
+def test_media_that_vllm_does_not_name_are_shared_with_no_other_request() -> None:
+    """Two processes give different pictures the same name there: one's text would be of the other's."""
+    nameless = ConnectorScheduler(SETTINGS, CUT, produces=True, consumes=True, names_media=False)
+    nameless.attach(door := FakeDoor(cache=CacheTerms(2 * BLOCK, 0.0)))
+    position = SimpleNamespace(offset=2, length=3)
+    sees = request(mm_features=[SimpleNamespace(identifier="renderer0-mm-1-image-0", mm_position=position)])
+    assert nameless.matched_tokens(sees, 0) == (0, False)
+    nameless.allocated(sees, TABLE, 0)
+    sees.num_computed_tokens = len(TOKENS)
+    assert nameless.finished(sees, TABLE, complete=True) == (False, None)
+    assert door.finds == [] and door.keeps == []
+    offers = Request("p", TOKENS, {"do_remote_decode": True}, len(TOKENS), mm_features=sees.mm_features)
+    assert nameless.finished(offers, TABLE, complete=True) == (False, None) and door.offers == []
+    assert nameless.matched_tokens(Request("text", TOKENS, None), 0) == (None, False)

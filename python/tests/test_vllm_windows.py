@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, FakeRankDoor, Request, decode_params
 
-from meridian.door import DoorError, Layer, Publication
+from meridian.door import CacheTerms, DoorError, Layer, Publication
 from meridian.vllm.cut import Cut
 from meridian.vllm.scheduler import ConnectorScheduler
 from meridian.vllm.worker import ConnectorWorker
@@ -27,6 +27,8 @@ from meridian.vllm.worker import ConnectorWorker
 TRANSFER = bytes(range(1, 17))
 TOKENS = list(range(16))
 NULL = 0
+ORDINARY = {"prefixes_stand_alone": True, "names_media": True}
+"""What most models are."""
 
 
 def reports_of_a_failed_load(cut: Cut, block_ids: tuple[list[int], ...]) -> tuple[set[str], set[int]]:
@@ -94,6 +96,14 @@ class Bystander(FakeDoor):
     def publish(self, publication: Publication) -> None: ...
 
 
+class Keeper(Bystander):
+    """One whose agent keeps prefixes."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+        self.cache = CacheTerms(BLOCK, 0.0)
+
+
 @pytest.fixture(params=[Results, None], ids=["0.32", "0.25"])
 def connector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module, with as much of a newer or an older vLLM as it imports."""
@@ -136,7 +146,7 @@ def connector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 def test_a_vllm_that_cannot_hear_of_it_loads_nothing(
     connector: Any, cut: Cut, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = SimpleNamespace(cut=lambda: cut, name="m", one_step_at_a_time=True)
+    model = SimpleNamespace(cut=lambda: cut, name="m", one_step_at_a_time=True, **ORDINARY)
     monkeypatch.setattr(connector, "Model", lambda *_: model)
     transfer = SimpleNamespace(
         kv_connector_extra_config={"socket": "door.sock"},
@@ -158,7 +168,7 @@ def test_a_vllm_that_cannot_hear_of_it_loads_nothing(
 def test_a_vllm_that_schedules_ahead_says_why_prompts_do_not_move_meanwhile(
     connector: Any, one_step: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = SimpleNamespace(cut=lambda: CUT, name="m", one_step_at_a_time=one_step)
+    model = SimpleNamespace(cut=lambda: CUT, name="m", one_step_at_a_time=one_step, **ORDINARY)
     monkeypatch.setattr(connector, "Model", lambda *_: model)
     transfer = SimpleNamespace(
         kv_connector_extra_config={"socket": "door.sock"},
@@ -170,6 +180,32 @@ def test_a_vllm_that_schedules_ahead_says_why_prompts_do_not_move_meanwhile(
     with caplog.at_level(logging.INFO, "meridian.vllm"):
         connector.Connector(SimpleNamespace(kv_transfer_config=transfer), "scheduler", None)
     assert ("asynchronous scheduling" in caplog.text) == (not one_step)
+
+
+@pytest.mark.parametrize("flaw", [None, "prefixes_stand_alone", "names_media"])
+def test_what_is_not_shared_is_said(
+    connector: Any, flaw: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ordinary = ORDINARY | ({flaw: False} if flaw else {})
+    model = SimpleNamespace(cut=lambda: CUT, name="m", one_step_at_a_time=True, **ordinary)
+    monkeypatch.setattr(connector, "Model", lambda *_: model)
+    monkeypatch.setattr(connector, "Door", Keeper)
+    transfer = SimpleNamespace(
+        kv_connector_extra_config={"socket": "door.sock"},
+        kv_role="kv_both",
+        is_kv_producer=True,
+        is_kv_consumer=True,
+        engine_id="e",
+    )
+    with caplog.at_level(logging.WARNING, "meridian.vllm"):
+        made = connector.Connector(SimpleNamespace(kv_transfer_config=transfer), "scheduler", None)
+    place = SimpleNamespace(offset=0, length=1)
+    media = [SimpleNamespace(identifier="renderer0-mm-1-image-0", mm_position=place)]
+    sees = Request("sees", TOKENS, None, mm_features=media)
+    asks = made.get_num_new_matched_tokens(sees, 0)
+    assert asks == ((0, False) if flaw else (None, False))
+    assert ("depends on how it goes on" in caplog.text) == (flaw == "prefixes_stand_alone")
+    assert ("pictures or sounds" in caplog.text) == (flaw == "names_media")
 
 
 def test_vllm_hears_which_requests_failed(connector: Any, monkeypatch: pytest.MonkeyPatch) -> None:

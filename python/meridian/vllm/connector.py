@@ -113,6 +113,18 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
                 "the cell's shared cache is not used: with kv_load_failure_policy fail, a prefix that does "
                 "not come would end its request; set it to recompute"
             )
+        if settings.cache and not self._model.prefixes_stand_alone:
+            settings = dataclasses.replace(settings, cache=False)
+            _log.warning(
+                "the cell's shared cache is not used: of this model what is computed of a prompt's beginning "
+                "depends on how it goes on"
+            )
+        if not self._model.names_media:
+            _log.warning(
+                "requests with pictures or sounds are computed here and shared with no other server: where "
+                "neither prompts nor media are cached, vLLM does not say which they have "
+                "(--enable-prefix-caching, or --mm-processor-cache-gb over 0)"
+            )
         finds = config.is_kv_consumer or self._model.one_step_at_a_time
         if settings.cache and not finds:
             _log.warning(
@@ -131,6 +143,7 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             consumes=consumes,
             finds=finds,
             by_layers=self._model.one_step_at_a_time,
+            names_media=self._model.names_media,
         )
         door = Door(
             self._settings.socket,

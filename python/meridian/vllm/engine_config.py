@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -21,6 +22,10 @@ _DTYPES: Final = {
     "torch.float8_e5m2": "fp8_e5m2",
     "torch.int8": "int8",
 }
+
+
+_HAS_LONG_ROPE: Final = re.compile(r"['\"](longrope|su)\\*['\"]")
+"""A kind of positions whose factors vLLM chooses by the longest prompt that a server takes."""
 
 
 class Model:
@@ -67,6 +72,21 @@ class Model:
             parallel, "use_ubatching", False
         )
         return self.pp == 1 and not overlapped
+
+    @property
+    def names_media(self) -> bool:
+        """Whether pictures and sounds go by what they are.
+
+        Where vLLM caches neither prompts nor media it numbers media instead, in each process from 1 on.
+        """
+        media = getattr(self._config.model_config, "multimodal_config", None)
+        cached = getattr(media, "mm_processor_cache_gb", None) != 0
+        return cached or bool(self._config.cache_config.enable_prefix_caching)
+
+    @property
+    def prefixes_stand_alone(self) -> bool:
+        """Whether what is cached of a token does not depend on those that follow it in the prompt."""
+        return not any(getattr(spec, "non_causal", False) for _, spec in self._specs.values())
 
     @property
     def layout(self) -> str:
@@ -187,6 +207,10 @@ class Model:
         }
         text = repr(sorted((key, repr(value)) for key, value in described.items()))
         text += f" {getattr(model, 'quantization', None)}"
+        if _HAS_LONG_ROPE.search(text):  # vLLM then turns keys otherwise, whatever the length of a prompt
+            text += f" {[model.max_model_len > length for length in _original_lengths(described)]}"
+        if kwargs := getattr(getattr(model, "multimodal_config", None), "mm_processor_kwargs", None):
+            text += f" {sorted((key, repr(value)) for key, value in kwargs.items())}"
         if os.path.exists(model.model):
             weights = digest_of(model.model)
         else:
@@ -241,6 +265,17 @@ def _check_latent(name: str, spec: Any) -> None:
     for compressed in ("tokens_per_state", "compress_ratio"):
         if (tokens := getattr(spec, compressed, 1)) != 1:
             raise ValueError(f"{name} keeps one latent for {tokens} tokens, which is not handed off yet")
+
+
+def _original_lengths(described: Any) -> Iterator[int]:
+    """Go through the lengths, anywhere in a model's configuration, that it was made for at first."""
+    if not isinstance(described, dict):
+        return
+    for key, value in sorted(described.items(), key=lambda item: str(item[0])):
+        if key == "original_max_position_embeddings" and isinstance(value, int):
+            yield value
+        else:
+            yield from _original_lengths(value)
 
 
 def _index(name: str) -> int:

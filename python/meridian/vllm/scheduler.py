@@ -83,12 +83,14 @@ class ConnectorScheduler:
         consumes: bool,
         finds: bool = True,
         by_layers: bool = False,
+        names_media: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Take what does not change.
 
         `finds`: what the cell's shared cache has may be loaded: no step under way writes blocks that
-        vLLM gives away. `by_layers`: a prompt may be offered with its last step.
+        vLLM gives away. `by_layers`: a prompt may be offered with its last step. `names_media`: requests
+        with pictures or sounds say which.
         """
         self._settings, self._cut, self._clock = settings, cut, clock
         self._produces, self._consumes, self._finds, self._by_layers = produces, consumes, finds, by_layers
@@ -98,7 +100,7 @@ class ConnectorScheduler:
         # Pieces that the cell keeps have all layers, and a prefix that did not come must be told.
         shares = settings.cache and cut.blocks_tell_whose
         costs = None if settings.cache_always else Costs()
-        self._weights = Weights(cut.publication.scope.revision)
+        self._weights = Weights(cut.publication.scope.revision, names_media=names_media)
         self._shared = SharedCache(cut, self._inbox.append, clock, costs, self._weights) if shares else None
         self._decided: set[str] = set()
         """Requests with a ticket that were asked for, or never will be."""

@@ -56,9 +56,12 @@ _VERSION: Final = "@"
 class Weights:
     """Names the weights that a server's KV cache is of. Everything is called from vLLM's thread."""
 
-    def __init__(self, published: str) -> None:
-        """Take the revision that the engine has published."""
-        self._published = published
+    def __init__(self, published: str, *, names_media: bool = True) -> None:
+        """Take the revision that the engine has published.
+
+        `names_media`: pictures and sounds go by what they are, and not by when they came.
+        """
+        self._published, self._names_media = published, names_media
         self._name = ""
         self._mixed = False
         self._generation = ""
@@ -109,6 +112,8 @@ class Weights:
         return self._scope(request, self._name + self._generation)
 
     def _scope(self, request: Any, name: str) -> Scope | None:
+        if not self._names_media and getattr(request, "mm_features", None):
+            return None
         lora = getattr(request, "lora_request", None)
         adapter = self._adapters.name_of(lora) if lora is not None else ""
         if adapter is None:
