@@ -217,3 +217,28 @@ def test_vllm_hears_which_requests_failed(connector: Any, monkeypatch: pytest.Mo
     report = connector.Report(sent={"p"}, received={"d", "e"}, failed={"d"})
     monkeypatch.setattr(made, "_report", lambda: report)
     assert made.get_transfer_results(set()) == Results({"p"}, {"d", "e"}, {"d"})
+
+
+@pytest.mark.parametrize(
+    ("table", "offered"),
+    [([NULL, 6, 7, 8], True), ([NULL, 6, 7, 8, 9], True), ([NULL, NULL, 7, 8, 9], False)],
+    ids=["the prompt alone", "a short answer", "the window has moved on"],
+)
+def test_a_prompt_whose_window_has_moved_on_is_not_offered(table: list[int], offered: bool) -> None:
+    """A prefill leg of more than one token: the null block would go for the prompt's last ones."""
+    scheduler = ConnectorScheduler(SETTINGS, WINDOWED, produces=True, consumes=False)
+    scheduler.attach(door := FakeDoor())
+    prompt = list(range(14))  # the window begins in the second block
+    request = Request("p", prompt, {"do_remote_decode": True}, num_computed_tokens=4 * len(table))
+    held, params = scheduler.finished(request, (table,), complete=True)
+    assert (held, params is not None, len(door.offers)) == (offered, offered, int(offered))
+    assert scheduler.counters.declined == (not offered)
+
+
+def test_each_group_has_its_own_window() -> None:
+    layers = [Layer(2, 8, window_tokens=8), Layer(2, 8), Layer(2, 8, window_tokens=4), Layer(2, 8)]
+    cut = Cut(Publication("fp32", layers, BLOCK, 100), (2, 0, 1))
+    tables = ([1, 2, 3, 4], [NULL, NULL, NULL, 4], [NULL, NULL, 3, 4])
+    assert cut.tables(tables, len(TOKENS)) == [tables[2], tables[0], tables[1]]
+    with pytest.raises(ValueError, match="the last 8 of 16 tokens"):
+        cut.tables((*tables[:2], tables[1]), len(TOKENS))

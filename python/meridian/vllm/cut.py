@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from meridian.door import Layer, Publication
+
+NULL_BLOCK: Final = 0
+"""vLLM's block that holds nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +49,22 @@ class Cut:
         """Return block tables for so many tokens, one for each group of equal layers.
 
         Where a sliding window has moved on, vLLM has the null block in front;
-        nothing that is moved lies there.
+        nothing that is moved lies there. ValueError: something does, as where
+        a request has gone on after these tokens.
         """
         count = -(-tokens // self.publication.block_tokens)
         tables = [list(block_ids[group][:count]) for group in self.groups]
         if any(len(table) < count for table in tables):
             raise ValueError(f"{tokens} tokens need {count} blocks, vLLM has {[len(t) for t in tables]}")
+        for window, table in zip(self._window_of_each, tables, strict=True):
+            if window and NULL_BLOCK in table[max(0, tokens - window) // self.publication.block_tokens :]:
+                raise ValueError(f"vLLM has given up blocks that the last {window} of {tokens} tokens are in")
         return tables
+
+    @property
+    def _window_of_each(self) -> list[int]:
+        """Return the window of each group of equal layers; 0: it sees all."""
+        return [layer.window_tokens for layer in dict.fromkeys(self.publication.layers)]
 
     def edge_is_lost(self, tokens: int) -> bool:
         """Say whether a prompt's last token could not be computed again after a hand-off.

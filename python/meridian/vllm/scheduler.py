@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 from meridian.door import Accept, DoorError, Event, EventKind, Offer, new_transfer, transfer_of
 from meridian.vllm.costs import Costs
 from meridian.vllm.counters import Counters
-from meridian.vllm.cut import Cut
+from meridian.vllm.cut import NULL_BLOCK, Cut
 from meridian.vllm.early_offers import BlockPool, EarlyOffers, Holds, Prefill
 from meridian.vllm.ended_thoughts import EndedThoughts
 from meridian.vllm.handoffs import Ending, Handoffs, Step, Watch
@@ -350,8 +350,7 @@ class ConnectorScheduler:
             patience = min(patience, _SHARED)
         scope = self._weights.kept_scope_of(request) if shared else self._weights.scope_of(request)
         watch = Watch(leg.transfer, fills)
-        null = 0  # vLLM's block that holds nothing
-        at_risk = fills or tuple(number for ids in block_ids for number in ids if number != null)
+        at_risk = fills or tuple(number for ids in block_ids for number in ids if number != NULL_BLOCK)
         self._handoffs.accept(
             id_, watch, external, now, deadline=now + patience + _GRACE, blocks=at_risk, shared=shared
         )
