@@ -267,9 +267,12 @@ def test_without_an_agent_prompts_are_computed_here(scheduler: Scheduler) -> Non
         {"meridian_ticket": "!"},
         {"meridian_ticket": "AAAA"},
         {"meridian_ticket": 7},
+        "a text",
+        ["a list"],
+        7,
     ],
 )
-def test_what_is_no_ticket_is_not_asked_for(scheduler: Scheduler, params: dict[str, Any] | None) -> None:
+def test_what_is_no_ticket_is_not_asked_for(scheduler: Scheduler, params: Any) -> None:
     request = Request("d", TOKENS, params)
     assert scheduler.matched_tokens(request, 0) == (0, False)
     scheduler.allocated(request, BLOCKS, 0)

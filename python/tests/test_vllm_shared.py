@@ -430,3 +430,11 @@ def test_media_that_vllm_does_not_name_are_shared_with_no_other_request() -> Non
     offers = Request("p", TOKENS, {"do_remote_decode": True}, len(TOKENS), mm_features=sees.mm_features)
     assert nameless.finished(offers, TABLE, complete=True) == (False, None) and door.offers == []
     assert nameless.matched_tokens(Request("text", TOKENS, None), 0) == (None, False)
+
+
+@pytest.mark.parametrize("params", ["a text", ["a list"], 7])
+def test_params_that_are_no_object_say_nothing(scheduler: Scheduler, params: Any) -> None:
+    """A client may write them into vllm_xargs."""
+    ends = Request("r", TOKENS, params, num_computed_tokens=len(TOKENS), answer=[1])
+    assert scheduler.finished(ends, TABLE, complete=True) == (True, None)
+    assert list(scheduler.door.keeps[0][0].tokens) == TOKENS

@@ -187,6 +187,11 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
             )
         )
 
+    def on_new_request(self, request: Any) -> None:
+        """Look at a request before vLLM does, whose own look at what is no object would end its engine."""
+        if not isinstance(request.kv_transfer_params, dict | None):
+            request.kv_transfer_params = None
+
     def get_num_new_matched_tokens(self, request: Any, num_computed_tokens: int) -> tuple[int | None, bool]:
         assert self._scheduler is not None
         try:

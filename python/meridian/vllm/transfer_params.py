@@ -48,6 +48,8 @@ def leg_of(params: Mapping[str, Any] | None) -> PrefillLeg | DecodeLeg | None:
     """Read what a request came with. None: it is wholly this server's. ValueError: it makes no sense."""
     if not params:
         return None
+    if not isinstance(params, Mapping):  # a client may write anything into vllm_xargs
+        raise ValueError(f"kv_transfer_params are a {type(params).__name__}, want an object")
     if params.get(_TICKET):
         ticket = _bytes(params, _TICKET)
         unused = params.get(_UNUSED) is True
@@ -67,7 +69,7 @@ def seal_of(params: Mapping[str, Any] | None) -> bytes:
 
 def thought_end_of(params: Mapping[str, Any] | None) -> list[int]:
     """Return the tokens that end a thought, as a gateway tells them; none: all of an answer may be kept."""
-    end = params.get(_THOUGHT_END) if params else None
+    end = params.get(_THOUGHT_END) if isinstance(params, Mapping) else None
     if not isinstance(end, list) or len(end) > _LONGEST_END or not all(type(token) is int for token in end):
         return []
     return end

@@ -123,11 +123,13 @@ class World:
         self.samples: list[set[str]] = []
         self.said: dict[str, list[int]] = {}
 
-    def add(self, name: str, prompt: int = 6, answer: int = 30, **params: Any) -> Request:
+    def add(
+        self, name: str, prompt: int = 6, answer: int = 30, *, extra_args: Any = None, **params: Any
+    ) -> Request:
         start = 1000 * (len(self.said) + 1)
         self.said[name] = []
-        extra = {"extra_args": {"kv_transfer_params": params}} if params else {}
-        sampling = SamplingParams(max_tokens=answer, ignore_eos=True, **extra)
+        extra_args = extra_args or ({"kv_transfer_params": params} if params else None)
+        sampling = SamplingParams(max_tokens=answer, ignore_eos=True, extra_args=extra_args)
         sampling.update_from_generation_config({}, 2)
         request = Request(
             request_id=name,

@@ -178,3 +178,14 @@ def test_a_request_waits_where_little_room_would_be_left(monkeypatch: pytest.Mon
     assert w.flying[-1].kv_connector_metadata.step.left == ()
     w.add("small", 6).skip_reading_prefix_cache = True
     assert w.plan() == ["small"]
+
+
+@pytest.mark.parametrize("params", ["a text", ["a list"], 7])
+def test_params_that_are_no_object_end_no_engine(monkeypatch: pytest.MonkeyPatch, params: object) -> None:
+    """A client may write them into vllm_xargs, and vLLM takes them for an object."""
+    w = Server(monkeypatch, "kv_both", None, asynchronous=False)
+    request = w.add("r", PROMPT, 1, extra_args={"kv_transfer_params": params})
+    request.skip_reading_prefix_cache = True
+    assert w.plan() == ["r"]
+    w.land()
+    assert request.is_finished() and len(w.agent.keeps) == 1
