@@ -86,6 +86,13 @@ class Base:
         self._kv_cache_config = kv_cache_config
 
 
+class Factory:
+    """As vLLM's, which knows a connector by its name once it is told."""
+
+    @classmethod
+    def register_connector(cls, name: str, module_path: str, class_name: str) -> None: ...
+
+
 class Bystander(FakeDoor):
     """A door that may be opened."""
 
@@ -120,6 +127,7 @@ def connector(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     imported: dict[str, dict[str, object]] = {
         "vllm": {},
         "vllm.v1": {},
+        "vllm.distributed.kv_transfer.kv_connector.factory": {"KVConnectorFactory": Factory},
         f"{v1}.base": base,
         f"{v1}.metrics": dict.fromkeys(("KVConnectorPromMetrics", "KVConnectorStats"), object),
         "vllm.v1.kv_cache_interface": dict.fromkeys(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, Final
 
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -405,6 +406,11 @@ class Connector(KVConnectorBase_V1, SupportsHMA):  # type: ignore[misc]
         cls, vllm_config: Any, metric_types: Any, labelnames: list[str], per_engine_labelvalues: Any
     ) -> Metrics:
         return Metrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
+
+
+with contextlib.suppress(ValueError):  # it is known already
+    # By this name, and no module's, a MultiConnector finds who reads what is counted.
+    KVConnectorFactory.register_connector(Connector.__name__, __name__, Connector.__name__)
 
 
 def _computed(output: Any) -> Iterator[tuple[str, int, int, Sequence[Sequence[int]] | None]]:

@@ -14,6 +14,10 @@ from typing import Any
 import pytest
 from governed_unit import BLOCK, World
 from vllm.config import KVTransferConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import (
+    MultiConnector,
+    MultiKVConnectorStats,
+)
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import RequestStatus
@@ -21,6 +25,7 @@ from vllmworld import FakeDoor, found_ticket
 
 from meridian.door import CacheTerms, Event, EventKind, Find, Found
 from meridian.vllm import connector
+from meridian.vllm.stats import Stats
 
 TRANSFER = bytes(range(1, 17))
 PROMPT = 40
@@ -189,3 +194,11 @@ def test_params_that_are_no_object_end_no_engine(monkeypatch: pytest.MonkeyPatch
     assert w.plan() == ["r"]
     w.land()
     assert request.is_finished() and len(w.agent.keeps) == 1
+
+
+def test_a_multi_connector_reads_what_is_counted() -> None:
+    """It looks connectors up by their name, in the process that writes metrics."""
+    ours = Stats(data={"kept": 2})
+    newer = hasattr(MultiKVConnectorStats, "to_dict")
+    read = MultiConnector.build_kv_connector_stats({"Connector": ours.data if newer else {"data": ours.data}})
+    assert read is not None and read["Connector"].data == {"kept": 2}
