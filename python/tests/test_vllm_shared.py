@@ -12,6 +12,7 @@ import pytest
 from vllmworld import BLOCK, CUT, SETTINGS, WINDOWED, FakeDoor, Request, decode_params, found_ticket
 
 from meridian.door import CacheTerms, DoorError, Event, EventKind, Found, Scope
+from meridian.vllm import shared
 from meridian.vllm.cut import Cut
 from meridian.vllm.scheduler import ConnectorScheduler
 from meridian.vllm.settings import Settings
@@ -438,3 +439,20 @@ def test_params_that_are_no_object_say_nothing(scheduler: Scheduler, params: Any
     ends = Request("r", TOKENS, params, num_computed_tokens=len(TOKENS), answer=[1])
     assert scheduler.finished(ends, TABLE, complete=True) == (True, None)
     assert list(scheduler.door.keeps[0][0].tokens) == TOKENS
+
+
+def test_a_crowd_does_not_make_a_step_wait_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM asks for every request that waits, and those that run stand still meanwhile."""
+    scheduler = Scheduler()
+    scheduler.door.cache = CacheTerms(2 * BLOCK, 0.25)
+
+    def wait(_: object, timeout: float) -> None:
+        scheduler.now += timeout
+
+    monkeypatch.setattr(shared, "wait", wait)
+    scheduler.step(computes={"running": 1})
+    for step in (1, 2):
+        for number in range(100):
+            assert scheduler.matched_tokens(Request(f"r{step}-{number}", TOKENS, None), 0) == (None, False)
+        assert scheduler.now == step * 8 * 0.25 and len(scheduler.door.finds) == step * 100
+        scheduler.step(computes={"running": 1})

@@ -28,6 +28,9 @@ _LOOK: Final = 0.1
 _GRACE: Final = 1.0
 """How much later than that the prompt is computed, if nothing is heard of it."""
 
+_WAITS: Final = 8
+"""For how many answers a step waits in all: of a crowd that comes at once the others hear with the next."""
+
 _GOOD: Final = 2.0
 """How long a ticket is good for, in seconds: its owner gives it up not much later."""
 
@@ -86,6 +89,8 @@ class SharedCache:
         self._door: CacheDoor | None = None
         self._lookups: dict[str, _Lookup] = {}
         self._unused: list[bytes] = []
+        self._waited = 0.0
+        """How long this step has waited for answers, in seconds."""
 
     def attach(self, door: CacheDoor) -> None:
         """Take the door."""
@@ -150,7 +155,9 @@ class SharedCache:
             self._later(lambda _: self._answered(id_, lookup, found, at))
 
         asked.add_done_callback(answered)
-        wait([asked], max(terms.find_wait, still))
+        left = max(0.0, _WAITS * terms.find_wait - self._waited)
+        wait([asked], max(min(terms.find_wait, left), still))
+        self._waited += self._clock() - now
         return True
 
     def found(self, request: str, now: float) -> int | None:
@@ -176,6 +183,7 @@ class SharedCache:
 
     def scheduled(self, computes: Mapping[str, int], now: float) -> None:
         """Hear what a step computes, by request."""
+        self._waited = 0.0
         if self._costs is None:
             return
         self._costs.scheduled(computes, now)
