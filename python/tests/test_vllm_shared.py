@@ -456,3 +456,23 @@ def test_a_crowd_does_not_make_a_step_wait_for_each(monkeypatch: pytest.MonkeyPa
             assert scheduler.matched_tokens(Request(f"r{step}-{number}", TOKENS, None), 0) == (None, False)
         assert scheduler.now == step * 8 * 0.25 and len(scheduler.door.finds) == step * 100
         scheduler.step(computes={"running": 1})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        Found(len(TOKENS), found_ticket(TRANSFER)),
+        Found(len(TOKENS) + 100, found_ticket(TRANSFER)),
+        Found(FOUND),
+        Found(FOUND, b"no ticket"),
+    ],
+    ids=["the last token too", "more than there is", "without a ticket", "with no ticket"],
+)
+def test_an_answer_that_does_not_fit_is_none(scheduler: Scheduler, found: Found) -> None:
+    """vLLM's engine ends where it is told of more tokens than a request has."""
+    asks = request()
+    assert scheduler.matched_tokens(asks, 0) == (None, False)
+    scheduler.answer(found)
+    assert scheduler.matched_tokens(asks, 0) == (0, False)
+    scheduler.allocated(asks, TABLE, 0)
+    assert scheduler.door.accepts == []

@@ -152,6 +152,8 @@ class SharedCache:
 
         def answered(answer: Future[Found]) -> None:
             found, at = answer.result() if answer.exception() is None else Found(), self._clock()
+            if found.tokens and not _fits(found, len(tokens) - 1):  # vLLM's engine would end with it
+                found = Found(reason="what was found is not what was asked for")
             self._later(lambda _: self._answered(id_, lookup, found, at))
 
         asked.add_done_callback(answered)
@@ -249,3 +251,12 @@ class SharedCache:
     def _least(self, terms: CacheTerms) -> int:
         """Return how many tokens the least piece has that is kept."""
         return max(terms.block_tokens, self._cut.publication.block_tokens)
+
+
+def _fits(found: Found, asked: int) -> bool:
+    """Say whether what was found is of the tokens that were asked for, with a ticket."""
+    try:
+        transfer_of(found.ticket)
+    except ValueError:
+        return False
+    return found.tokens <= asked
