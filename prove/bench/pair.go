@@ -3,29 +3,28 @@ package bench
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 )
 
 // Pair is two processes of one driver in Python: one posts, and one serves.
 type Pair struct {
-	directory   string // of the scripts
+	Opened
 	Post, Serve *Process
 }
 
 // OpenPair starts both. The caller closes the pair, which is there where an error is, too.
 func OpenPair(title string, drivers fs.FS, python, script string, environment []string) (p *Pair, err error) {
 	p = &Pair{}
-	if p.directory, err = WriteDrivers(drivers); err != nil {
+	directory, err := p.Drivers(drivers)
+	if err != nil {
 		return p, err
 	}
-	command := []string{python, filepath.Join(p.directory, script)}
-	if p.Post, err = StartProcess(title+"'s posting side", command, environment); err != nil {
+	command := []string{python, filepath.Join(directory, script)}
+	if p.Serve, err = p.Start(title+"'s serving side", command, environment); err != nil {
 		return p, err
 	}
-	p.Serve, err = StartProcess(title+"'s serving side", command, environment)
+	p.Post, err = p.Start(title+"'s posting side", command, environment)
 	return p, err
 }
 
@@ -62,18 +61,4 @@ func (p *Pair) Round(ctx context.Context) (seconds float64, err error) {
 	}
 	err = p.Post.Ask(ctx, map[string]any{"do": "round"}, &took)
 	return took.Seconds, err
-}
-
-// Close ends both, in order or by force.
-func (p *Pair) Close(ctx context.Context) error {
-	var errs []error
-	for _, side := range []*Process{p.Post, p.Serve} {
-		if side != nil {
-			errs = append(errs, side.Stop(ctx))
-		}
-	}
-	if p.directory != "" {
-		errs = append(errs, os.RemoveAll(p.directory))
-	}
-	return errors.Join(errs...)
 }

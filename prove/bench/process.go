@@ -75,6 +75,23 @@ func (p *Process) Ask(ctx context.Context, request, answer any) error {
 	return p.Receive(ctx, answer)
 }
 
+// Listens waits until a program lets a client in.
+func (p *Process) Listens(ctx context.Context, visit func(context.Context) error) error {
+	for {
+		err := visit(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return p.Gone(err)
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
 // Send sends a request.
 func (p *Process) Send(request any) error {
 	line, err := json.Marshal(request)

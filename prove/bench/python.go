@@ -2,7 +2,6 @@ package bench
 
 import (
 	"embed"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -16,10 +15,9 @@ import (
 //go:embed peers/*.py
 var shared embed.FS
 
-// WriteDrivers puts scripts where an interpreter can read them, with what they
-// share. The caller removes the directory.
-func WriteDrivers(own fs.FS) (directory string, err error) {
-	if directory, err = os.MkdirTemp("", "meridian-bench-"); err != nil {
+// Drivers puts scripts where an interpreter can read them, with what they share.
+func (o *Opened) Drivers(own fs.FS) (directory string, err error) {
+	if directory, err = o.Folder(""); err != nil {
 		return "", err
 	}
 	for _, from := range []fs.FS{shared, own} {
@@ -33,7 +31,7 @@ func WriteDrivers(own fs.FS) (directory string, err error) {
 				err = os.WriteFile(filepath.Join(directory, filepath.Base(script)), text, 0o600)
 			}
 			if err != nil {
-				return directory, errors.Join(err, os.RemoveAll(directory))
+				return directory, err
 			}
 		}
 	}

@@ -105,7 +105,7 @@ func tierRows(ctx context.Context, o Options, tier string, s setup) (rows []Tier
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.CloseWithin(stopLimit)) }()
 	prompts := make([][]uint32, o.Prompts+1)
 	for i := range prompts {
 		prompts[i] = tokensOf(uint64(i), o.Tokens)

@@ -183,7 +183,7 @@ func traceRow(ctx context.Context, o Options, s named, all []workload.Request, t
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.CloseWithin(stopLimit)) }()
 	asks := load.Options{URL: w.cell.Record().Gateway, Model: o.Model, Completions: true, Closed: true, MaxRunning: traceClients, Seed: 1}
 	did, answered, ids := recorder(len(all))
 	asks.Answered = answered

@@ -68,7 +68,7 @@ func runVLLM(ctx context.Context, o Options, r *Report) (_ *VLLMReport, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
+	defer func() { err = errors.Join(err, w.CloseWithin(stopLimit)) }()
 	longest := slices.Max(vllmPrefixes) + vllmTail + vllmAnswer + 1
 	b := &vllmBench{
 		world: w, vllm: serving.WithServerArgs(v, longest), model: filepath.Join(w.dir, "model"),

@@ -38,6 +38,7 @@ const (
 
 // world is a cell with two engines that serve, at an agent that keeps.
 type world struct {
+	bench.Opened
 	options Options
 	dir     string
 	cell    *cell.Cell
@@ -48,10 +49,10 @@ func openWorld(ctx context.Context, o Options, s setup) (_ *world, err error) {
 	w := &world{options: o}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.close())
+			err = errors.Join(err, w.CloseWithin(stopLimit))
 		}
 	}()
-	if w.dir, err = os.MkdirTemp(o.Dir, "meridian-bench-"); err != nil {
+	if w.dir, err = w.Folder(o.Dir); err != nil {
 		return w, err
 	}
 	keeps, err := w.tiers(ctx, s)
@@ -70,6 +71,9 @@ func openWorld(ctx context.Context, o Options, s setup) (_ *world, err error) {
 	w.cell, err = cell.Open(ctx, cell.Options{
 		StateDir: filepath.Join(w.dir, "cell"), Spec: spec, Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", Program: o.Program, NoRestart: true,
 	})
+	if err == nil {
+		w.Closes(w.cell.Close)
+	}
 	return w, err
 }
 
@@ -129,6 +133,11 @@ func (w *world) startS3(ctx context.Context) (address string, err error) {
 	if err != nil {
 		return "", err
 	}
+	w.Closes(func(ctx context.Context) error {
+		w.s3.Interrupt()
+		_ = w.s3.Stop(ctx) // it says of an end that was asked for that it is an error
+		return nil
+	})
 	return address, until(ctx, "versitygw answers", func() (bool, error) {
 		response, err := http.Get("http://" + address)
 		if err != nil {
@@ -156,23 +165,6 @@ func (w *world) pids() (all []int) {
 
 // stopLimit is how long everything may take to end.
 const stopLimit = 30 * time.Second
-
-func (w *world) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
-	defer cancel()
-	var errs []error
-	if w.cell != nil {
-		errs = append(errs, w.cell.Close(ctx))
-	}
-	if w.s3 != nil {
-		w.s3.Interrupt()
-		_ = w.s3.Stop(ctx) // it says of an end that was asked for that it is an error
-	}
-	if w.dir != "" {
-		errs = append(errs, os.RemoveAll(w.dir))
-	}
-	return errors.Join(errs...)
-}
 
 // waitLimit is how long something may take that is waited for between measurements.
 const waitLimit = time.Minute

@@ -132,7 +132,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, near.close()) }()
+	defer func() { err = errors.Join(err, near.CloseWithin(stopLimit)) }()
 	far, leave, err := o.serving(ctx)
 	if err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func (o Options) serving(ctx context.Context) (far introduction, leave func() er
 		if err != nil {
 			return far, nil, err
 		}
-		return s.introduce(), s.close, nil
+		return s.introduce(), func() error { return s.CloseWithin(stopLimit) }, nil
 	}
 	p, err := bench.StartProcess("the serving process", o.ServeCommand, nil)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -39,17 +38,18 @@ type load func(ctx context.Context, gbps float64) (bytes uint64, err error)
 
 // matmul measures what a loop of matrix products loses beside transfers.
 func (r *Report) matmul(ctx context.Context, near *side, far introduction, o Options) (err error) {
-	directory, err := bench.WriteDrivers(drivers)
+	var opened bench.Opened
+	defer func() { err = errors.Join(err, opened.Close(ctx)) }()
+	directory, err := opened.Drivers(drivers)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(directory)) }()
 	p, err := bench.StartProcess("the matmul process", []string{o.Python, filepath.Join(directory, "matmul_gpu.py")}, nil)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		stopping, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		stopping, cancel := context.WithTimeout(context.Background(), stopLimit)
 		defer cancel()
 		_ = p.Stop(stopping) // its figures are taken: how it ends is its own business
 	}()

@@ -87,7 +87,7 @@ func (p contender) measure(ctx context.Context, o Options) (rows []Row, err erro
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = pair.close() }() // its figures are taken: how it ends is its own business
+	defer func() { _ = pair.CloseWithin(stopLimit) }() // its figures are taken: how it ends is its own business
 	cases := p.cases(o)
 	for i, c := range cases {
 		figure, err := pair.figure(ctx, c, o, func(round int) {
@@ -111,12 +111,15 @@ const (
 // many seconds where a disk is cold.
 const patience = 3 * time.Minute
 
+// stopLimit is how long a process, or a side, may take to end.
+const stopLimit = 10 * time.Second
+
 func openPair(ctx context.Context, p contender, o Options) (_ *pair, err error) {
 	processes, err := bench.OpenPair(p.name, drivers, o.Python, p.driver, p.environment)
 	both := &pair{processes}
 	defer func() {
 		if err != nil {
-			err = errors.Join(both.close(), err)
+			err = errors.Join(both.CloseWithin(stopLimit), err)
 		}
 	}()
 	if err != nil {
@@ -156,10 +159,4 @@ func (p *pair) figure(ctx context.Context, c Case, o Options, tell func(round in
 		}
 	}
 	return bench.NewFigure(scores), p.Both(ctx, map[string]any{"do": "check"})
-}
-
-func (p *pair) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return p.Close(ctx)
 }

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
-	"time"
 
 	"meridian/kv"
 	"meridian/move/cuda"
@@ -38,6 +36,7 @@ func regionOf(kind string) uint64 {
 
 // side is one of the two processes: memory, and fabrics that it is registered with.
 type side struct {
+	bench.Opened
 	device      *cuda.Device
 	vram        *mem.Section
 	layers      []*mem.Section
@@ -59,11 +58,7 @@ func fabricName(c Case) string {
 // third of it in layers, and of the host's once.
 func openSide(ctx context.Context, pool *vram.Pool, name string, total uint64) (_ *side, err error) {
 	s := &side{incarnation: newID(), fabrics: make(map[string]fabric.Fabric)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.close())
-		}
-	}()
+	defer s.Unless(ctx, &err)
 	uuid, err := pool.First()
 	if err != nil {
 		return nil, err
@@ -74,17 +69,20 @@ func openSide(ctx context.Context, pool *vram.Pool, name string, total uint64) (
 	if s.vram, err = pool.Alloc(uuid, 2*total, 0); err != nil {
 		return nil, err
 	}
+	s.Closes(s.vram.Close)
 	for range layers {
 		layer, err := pool.Alloc(uuid, total/layers, 0)
 		if err != nil {
 			return nil, err
 		}
+		s.Closes(layer.Close)
 		s.layers = append(s.layers, layer)
 	}
 	if s.arena, err = mem.NewArena(mem.ArenaOptions{Name: "bench", SizeBytes: total, NUMANode: -1}); err != nil {
 		return nil, err
 	}
-	if s.dir, err = os.MkdirTemp("", "gpu"); err != nil {
+	s.Closes(s.arena.Close)
+	if s.dir, err = s.Folder(""); err != nil {
 		return nil, err
 	}
 	for _, which := range []string{"host", "host unchecked", "tcp"} {
@@ -92,6 +90,7 @@ func openSide(ctx context.Context, pool *vram.Pool, name string, total uint64) (
 		if err != nil {
 			return nil, err
 		}
+		s.Closes(f.Close)
 		s.fabrics[which] = f
 		err = errors.Join(f.Register(fabric.Region{ID: regionOf(onGPU), Epoch: 1, Section: s.vram}), f.Register(fabric.Region{ID: regionOf(onHost), Epoch: 1, Section: s.arena.Section}))
 		for i, layer := range s.layers {
@@ -113,27 +112,6 @@ func (s *side) openFabric(ctx context.Context, which, name string, pool *vram.Po
 		dir = s.dir + "/plain"
 	}
 	return host.Open(ctx, host.Options{Agent: name, Incarnation: s.incarnation, Dir: dir, GPUs: pool, NoChecksums: which != "host", Events: silent{}})
-}
-
-func (s *side) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	var errs []error
-	for _, f := range s.fabrics {
-		errs = append(errs, f.Close(ctx))
-	}
-	for _, section := range append(s.layers, s.vram) {
-		if section != nil {
-			errs = append(errs, section.Close(ctx))
-		}
-	}
-	if s.arena != nil {
-		errs = append(errs, s.arena.Close(ctx))
-	}
-	if s.dir != "" {
-		errs = append(errs, os.RemoveAll(s.dir))
-	}
-	return errors.Join(errs...)
 }
 
 // introduction is what the posting side needs of the serving one.
@@ -171,7 +149,7 @@ func Serve(ctx context.Context, in io.Reader, out io.Writer) (err error) {
 		return s.introduce(), nil
 	})
 	if s != nil {
-		err = errors.Join(err, s.close())
+		err = errors.Join(err, s.CloseWithin(stopLimit))
 	}
 	return err
 }

@@ -13,9 +13,10 @@ import (
 
 // benchAgent is an agent in a process of its own, without a directory, for engines of this host.
 type benchAgent struct {
+	bench.Opened
 	process *bench.Process
 	program string // Meridian
-	state   string // a folder, which goes with the agent
+	state   string // a folder
 }
 
 const agentName = "bench"
@@ -28,16 +29,22 @@ func openAgent(ctx context.Context, program string, environment []string) (a *be
 			return nil, err
 		}
 	}
-	state, err := os.MkdirTemp("", "mrd-bench-") // short enough for a socket's address
-	if err != nil {
-		return nil, err
+	a = &benchAgent{program: program}
+	if err := a.start(ctx, environment); err != nil {
+		return nil, errors.Join(err, a.close())
 	}
-	a = &benchAgent{program: program, state: state}
-	a.process, err = bench.StartProcess("the agent", []string{
-		program, "agent", "--state", state, "--name", agentName, "--listen", "127.0.0.1:0", "--metrics", "", "--no-directory",
+	return a, nil
+}
+
+func (a *benchAgent) start(ctx context.Context, environment []string) (err error) {
+	if a.state, err = a.Folder(""); err != nil { // short enough for a socket's address
+		return err
+	}
+	a.process, err = a.Server("the agent", []string{
+		a.program, "agent", "--state", a.state, "--name", agentName, "--listen", "127.0.0.1:0", "--metrics", "", "--no-directory",
 	}, environment)
 	if err != nil {
-		return nil, errors.Join(err, a.close())
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -45,15 +52,7 @@ func openAgent(ctx context.Context, program string, environment []string) (a *be
 	if err == nil && !strings.Contains(string(line), "ready") {
 		err = fmt.Errorf("the agent says %q", line)
 	}
-	if err != nil {
-		return nil, errors.Join(err, a.close())
-	}
-	return a, nil
+	return err
 }
 
-func (a *benchAgent) close() (err error) {
-	if a.process != nil {
-		err = stopServing(a.process)
-	}
-	return errors.Join(err, os.RemoveAll(a.state))
-}
+func (a *benchAgent) close() error { return a.CloseWithin(time.Minute) }

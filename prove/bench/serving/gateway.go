@@ -62,7 +62,7 @@ func RunGateway(ctx context.Context, o GatewayOptions) (report *GatewayReport, e
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, g.stop()) }()
+	defer func() { err = errors.Join(err, g.CloseWithin(gatewayStop)) }()
 	report = newGatewayReport(o, g)
 	defer func() { err = errors.Join(err, bench.Pin(os.Getpid(), bench.UsableCores())) }()
 	if err := bench.Pin(os.Getpid(), g.others); err != nil {
@@ -134,31 +134,30 @@ var ErrMeasure = errors.New("bench: the measurement failed")
 
 // gatewayProcess is a gateway on one core.
 type gatewayProcess struct {
+	bench.Opened
 	*bench.Process
 	address string
-	state   string
 	core    int
 	others  []int // cores for everything else
 }
 
 // startGateway starts a gateway before an engine, on the last core.
 func startGateway(ctx context.Context, command []string, engine string) (*gatewayProcess, error) {
-	state, err := os.MkdirTemp("", "meridian-bench-")
+	cores := bench.UsableCores()
+	g := &gatewayProcess{core: cores[len(cores)-1], others: cores}
+	state, err := g.Folder("")
 	if err != nil {
 		return nil, err
 	}
 	flags := []string{"--state", state, "--listen", "127.0.0.1:0", "--admin", "", "--both", "http://" + engine}
-	p, err := bench.StartProcess("the gateway", append(command[:len(command):len(command)], flags...), []string{"GOMAXPROCS=1"})
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(state))
-	}
-	cores := bench.UsableCores()
-	g := &gatewayProcess{Process: p, state: state, core: cores[len(cores)-1], others: cores}
 	if len(cores) > 1 {
 		g.others = cores[:len(cores)-1]
 	}
-	if err := g.ready(ctx); err != nil {
-		return nil, errors.Join(err, g.stop())
+	if g.Process, err = g.Server("the gateway", append(command[:len(command):len(command)], flags...), []string{"GOMAXPROCS=1"}); err == nil {
+		err = g.ready(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, g.CloseWithin(gatewayStop))
 	}
 	return g, nil
 }
@@ -179,10 +178,3 @@ func (g *gatewayProcess) ready(ctx context.Context) error {
 
 // gatewayStop is how long a gateway without requests may take to end.
 const gatewayStop = 10 * time.Second
-
-func (g *gatewayProcess) stop() error {
-	ctx, cancel := context.WithTimeout(context.Background(), gatewayStop)
-	defer cancel()
-	g.Interrupt()
-	return errors.Join(g.Process.Stop(ctx), os.RemoveAll(g.state))
-}

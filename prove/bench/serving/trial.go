@@ -19,6 +19,7 @@ import (
 // trial is a folder, cells in it, and who asks them, for as long as something is measured.
 type trial struct {
 	bench.Setting
+	bench.Opened
 	scratch string
 	client  *http.Client
 	cells   []*cell.Cell
@@ -26,11 +27,10 @@ type trial struct {
 
 // newTrial makes the folder. The caller closes the trial.
 func newTrial(s bench.Setting, clients int) (*trial, error) {
-	scratch, err := os.MkdirTemp("", "mrd-bench-") // short enough for a socket's address
-	if err != nil {
-		return nil, err
-	}
-	return &trial{Setting: s, scratch: scratch, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}}, nil
+	t := &trial{Setting: s, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients}}}
+	var err error
+	t.scratch, err = t.Folder("") // short enough for a socket's address
+	return t, err
 }
 
 // open starts a cell in a folder of its own.
@@ -41,6 +41,7 @@ func (t *trial) open(ctx context.Context, name string, spec cell.Spec, environme
 	})
 	if err == nil {
 		t.cells = append(t.cells, c)
+		t.Closes(c.Close)
 	}
 	return c, err
 }
@@ -54,14 +55,9 @@ func (t *trial) tellStarts(e cell.Event) {
 // cellsStop is how long all cells of a trial may take to end.
 const cellsStop = time.Minute
 
-func (t *trial) close() (err error) {
+func (t *trial) close() error {
 	t.client.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(context.Background(), cellsStop)
-	defer cancel()
-	for _, c := range t.cells {
-		err = errors.Join(err, c.Close(ctx))
-	}
-	return errors.Join(err, os.RemoveAll(t.scratch))
+	return t.CloseWithin(cellsStop)
 }
 
 // engines are the parts of a cell that generate.

@@ -52,5 +52,3 @@ func (b *bare) verify(ctx context.Context) error {
 }
 
 func (b *bare) unload(context.Context) error { return nil }
-
-func (b *bare) close(ctx context.Context) error { return b.Close(ctx) }

@@ -2,38 +2,34 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
+	"meridian/keep/store"
 	"meridian/prove/bench"
 )
 
 // cell is processes that a store is made of: a directory, owners of which the first
 // has the master, and this one as a client.
 type cell struct {
-	dir       string
-	processes []*bench.Process // the directory's first
-	client    *party
+	bench.Opened
+	others []int        // the processes beside this one
+	store  *store.Store // the client's
 }
 
 func openCell(ctx context.Context, o Options, where string, owners int) (_ *cell, err error) {
 	c := &cell{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, c.close(ctx))
-		}
-	}()
-	if c.dir, err = os.MkdirTemp(o.Dir, "meridian-"); err != nil {
+	defer c.Unless(ctx, &err)
+	dir, err := c.Folder(o.Dir)
+	if err != nil {
 		return c, err
 	}
-	m := meeting{Where: where, Dir: filepath.Join(c.dir, "directory")}
+	m := meeting{Where: where, Dir: filepath.Join(dir, "directory")}
 	var directory ownAnswer
 	if err = c.start(ctx, "the directory", o, ownRequest{Do: "directory", Meeting: m}, &directory); err != nil {
 		return c, err
 	}
-	m.Dir, m.Endpoint = c.dir, directory.Endpoint
+	m.Dir, m.Endpoint = dir, directory.Endpoint
 	for i := range owners {
 		name := ownerName(i)
 		r := ownRequest{Do: "own", Meeting: m, Name: name, Arena: arenaFactor*o.mostBytes() + arenaSpare, Master: i == 0}
@@ -41,7 +37,14 @@ func openCell(ctx context.Context, o Options, where string, owners int) (_ *cell
 			return c, err
 		}
 	}
-	c.client, err = join(ctx, "client", m)
+	client, err := join(ctx, "client", m)
+	if err != nil {
+		return c, err
+	}
+	c.Closes(client.Close)
+	if c.store, err = store.Open(ctx, store.Options{Agent: client.agent, Directory: client.directory, Timeout: roundLimit}); err == nil {
+		c.Closes(c.store.Close)
+	}
 	return c, err
 }
 
@@ -55,32 +58,10 @@ const (
 func ownerName(i int) string { return fmt.Sprintf("owner-%d", i) }
 
 func (c *cell) start(ctx context.Context, title string, o Options, r ownRequest, answer any) error {
-	p, err := bench.StartProcess(title, o.OwnCommand, nil)
+	p, err := c.Start(title, o.OwnCommand, nil)
 	if err != nil {
 		return err
 	}
-	c.processes = append(c.processes, p)
+	c.others = append(c.others, p.PID())
 	return p.Ask(ctx, r, answer)
-}
-
-func (c *cell) pids() (all []int) {
-	for _, p := range c.processes {
-		all = append(all, p.PID())
-	}
-	return all
-}
-
-// close ends everything, the directory last.
-func (c *cell) close(ctx context.Context) error {
-	var errs []error
-	if c.client != nil {
-		errs = append(errs, c.client.close(ctx))
-	}
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		errs = append(errs, c.processes[i].Stop(ctx))
-	}
-	if c.dir != "" {
-		errs = append(errs, os.RemoveAll(c.dir))
-	}
-	return errors.Join(errs...)
 }

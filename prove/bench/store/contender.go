@@ -23,7 +23,7 @@ type contender interface {
 	unload(ctx context.Context) error
 	// pids are its processes, without this one.
 	pids() []int
-	close(ctx context.Context) error
+	Close(ctx context.Context) error
 }
 
 // Cache is one client of a store. Buffers for its values come from it, because
@@ -156,7 +156,7 @@ func (s *caches) hangUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (s *caches) close(ctx context.Context) error { return errors.Join(s.hangUp(ctx), s.stop(ctx)) }
+func (s *caches) Close(ctx context.Context) error { return errors.Join(s.hangUp(ctx), s.stop(ctx)) }
 
 // turn bounds what one contender does.
 func turn(ctx context.Context, do func(context.Context) error) error {

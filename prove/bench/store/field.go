@@ -102,7 +102,7 @@ func (k peerKind) start(ctx context.Context, o Options, where string) (contender
 func (f *field) drop(p contender, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = p.close(ctx) // it has failed already; what matters is that it is gone
+	_ = p.Close(ctx) // it has failed already; what matters is that it is gone
 	f.peers = slices.DeleteFunc(f.peers, func(other contender) bool { return other == p })
 	f.report.Miss(*absent(p.name(), fmt.Errorf("it failed: %w", err)))
 }
@@ -120,10 +120,10 @@ func (f *field) close() error {
 	defer cancel()
 	var err error
 	if f.ours != nil {
-		err = f.ours.close(ctx)
+		err = f.ours.Close(ctx)
 	}
 	for _, p := range f.peers {
-		_ = p.close(ctx) // a peer that does not stop in order is killed; the figures stand
+		_ = p.Close(ctx) // a peer that does not stop in order is killed; the figures stand
 	}
 	return err
 }

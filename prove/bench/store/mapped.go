@@ -39,7 +39,7 @@ func (m *mapped) name() string { return "v2" }
 func (m *mapped) pids() []int  { return nil }
 
 func (m *mapped) load(ctx context.Context, row int, c Case) (err error) {
-	if err := m.close(ctx); err != nil {
+	if err := m.Close(ctx); err != nil {
 		return err
 	}
 	m.row, m.current = row, c
@@ -155,7 +155,7 @@ func (m *mapped) verify(ctx context.Context) error {
 
 func (m *mapped) unload(context.Context) error { return nil }
 
-func (m *mapped) close(ctx context.Context) error {
+func (m *mapped) Close(ctx context.Context) error {
 	var errs []error
 	for _, h := range m.homes {
 		errs = append(errs, h.arena.Close(ctx))

@@ -66,4 +66,4 @@ func (m *memcpy) unload(ctx context.Context) (err error) {
 	return err
 }
 
-func (m *memcpy) close(ctx context.Context) error { return m.unload(ctx) }
+func (m *memcpy) Close(ctx context.Context) error { return m.unload(ctx) }

@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"embed"
-	"errors"
 	"net"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -19,7 +17,7 @@ var drivers embed.FS
 // objects, and one that asks, with put_from and get_into. They cannot be stopped
 // between their turns: the master would take its clients for dead.
 type mooncake struct {
-	directory            string // of the scripts
+	bench.Opened
 	master, keeper, user *bench.Process
 }
 
@@ -32,12 +30,9 @@ const (
 
 func openMooncake(ctx context.Context, o Options, _ string) (_ contender, err error) {
 	m := &mooncake{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.close(ctx))
-		}
-	}()
-	if m.directory, err = bench.WriteDrivers(drivers); err != nil {
+	defer m.Unless(ctx, &err)
+	directory, err := m.Drivers(drivers)
+	if err != nil {
 		return nil, err
 	}
 	port, err := bench.FreePort(ctx)
@@ -49,7 +44,7 @@ func openMooncake(ctx context.Context, o Options, _ string) (_ contender, err er
 		return nil, err
 	}
 	python, environment := bench.Interpreter(o.PeersDir, "mooncake"), []string{"MC_FORCE_TCP=1", "MC_LOG_LEVEL=ERROR", "GLOG_minloglevel=2", "GLOG_logtostderr=1"}
-	m.master, err = bench.StartProcess("mooncake_master", []string{
+	m.master, err = m.Server("mooncake_master", []string{
 		python, "-m", "mooncake.cli", "--rpc_address=127.0.0.1", "--rpc_port=" + port,
 		"--metrics_host=127.0.0.1", "--metrics_port=" + adminPort, "--enable_metric_reporting=false",
 	}, environment)
@@ -57,10 +52,16 @@ func openMooncake(ctx context.Context, o Options, _ string) (_ contender, err er
 		return nil, err
 	}
 	address := net.JoinHostPort("127.0.0.1", port)
-	if err := m.listens(ctx, address); err != nil {
+	if err := m.master.Listens(ctx, func(ctx context.Context) error {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	}); err != nil {
 		return nil, err
 	}
-	script := []string{python, filepath.Join(m.directory, "mooncake_store_peer.py")}
+	script := []string{python, filepath.Join(directory, "mooncake_store_peer.py")}
 	segment := segmentFactor * (o.mostBytes() + mooncakeBuffer)
 	if m.keeper, err = m.start(ctx, "mooncake's keeping client", script, environment, address, segment, 0); err != nil {
 		return nil, err
@@ -71,30 +72,13 @@ func openMooncake(ctx context.Context, o Options, _ string) (_ contender, err er
 	return m, m.user.Ask(ctx, map[string]any{"do": "touch", "bytes": segment}, nil)
 }
 
-// listens waits for the master.
-func (m *mooncake) listens(ctx context.Context, address string) error {
-	for {
-		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-		if err == nil {
-			return conn.Close()
-		}
-		select {
-		case <-m.master.Exited():
-			return m.master.Gone(err)
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
 // start starts a client; with a segment it keeps objects, with memory it asks.
 func (m *mooncake) start(ctx context.Context, title string, script, environment []string, master string, segment, memory uint64) (*bench.Process, error) {
 	port, err := bench.FreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p, err := bench.StartProcess(title, script, environment)
+	p, err := m.Start(title, script, environment)
 	if err != nil {
 		return nil, err
 	}
@@ -127,21 +111,4 @@ func (m *mooncake) verify(ctx context.Context) error {
 
 func (m *mooncake) unload(ctx context.Context) error {
 	return m.user.Ask(ctx, map[string]any{"do": "unload"}, nil)
-}
-
-func (m *mooncake) close(ctx context.Context) error {
-	var errs []error
-	for _, p := range []*bench.Process{m.user, m.keeper} {
-		if p != nil {
-			errs = append(errs, p.Stop(ctx))
-		}
-	}
-	if m.master != nil {
-		m.master.Interrupt()
-		errs = append(errs, m.master.Stop(ctx))
-	}
-	if m.directory != "" {
-		errs = append(errs, os.RemoveAll(m.directory))
-	}
-	return errors.Join(errs...)
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -22,8 +21,7 @@ const (
 // opening measures what it takes to be told where to write, from another process
 // and over loopback.
 type opening struct {
-	cell   *cell
-	store  *store.Store
+	*cell
 	median float64 // of the last round, in ns
 	round  int
 }
@@ -36,11 +34,7 @@ func openOpening(ctx context.Context, o PartsOptions) (*opening, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := store.Open(ctx, store.Options{Agent: c.client.agent, Directory: c.client.directory, Timeout: roundLimit})
-	if err != nil {
-		return nil, errors.Join(err, c.close(ctx))
-	}
-	return &opening{cell: c, store: s}, nil
+	return &opening{cell: c}, nil
 }
 
 func (p *opening) task(ctx context.Context) rounds.Task {
@@ -68,8 +62,4 @@ func (p *opening) lap(ctx context.Context) (lap rounds.Lap, err error) {
 	lap.Operations = openings
 	p.median = 1000 * bench.Percentile(each, 50)
 	return lap, nil
-}
-
-func (p *opening) close(ctx context.Context) error {
-	return errors.Join(p.store.Close(ctx), p.cell.close(ctx))
 }

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 
 	"meridian/keep/store"
 )
@@ -22,14 +21,9 @@ func openOwners(ctx context.Context, o Options, where string, owners int, how st
 	if err != nil {
 		return nil, err
 	}
-	s, err := store.Open(ctx, store.Options{Agent: c.client.agent, Directory: c.client.directory, Timeout: roundLimit})
-	if err != nil {
-		return nil, errors.Join(err, c.close(ctx))
-	}
 	return &caches{
-		title: oursName, others: c.pids(),
-		client: func(context.Context) (Cache, error) { return &client{store: s, how: how, owners: owners}, nil },
-		stop:   func(ctx context.Context) error { return errors.Join(s.Close(ctx), c.close(ctx)) },
+		title: oursName, others: c.others, stop: c.Close,
+		client: func(context.Context) (Cache, error) { return &client{store: c.store, how: how, owners: owners}, nil },
 	}, nil
 }
 

@@ -29,11 +29,7 @@ type ownAnswer struct {
 }
 
 // own is what one of those processes is: the directory, or an owner.
-type own struct {
-	directory *embedded.Server
-	party     *party
-	store     *store.Store
-}
+type own struct{ bench.Opened }
 
 const patientLease = time.Minute
 
@@ -45,44 +41,35 @@ const leastExtent = 4 << 10
 func Own(in io.Reader, out io.Writer) error {
 	w := &own{}
 	err := bench.Answer(in, out, func(r ownRequest) (any, error) { return w.do(context.Background(), r) })
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
-	defer cancel()
-	return errors.Join(err, w.close(ctx))
+	return errors.Join(err, w.CloseWithin(closeLimit))
 }
 
 func (w *own) do(ctx context.Context, r ownRequest) (a ownAnswer, err error) {
 	switch r.Do {
 	case "directory":
-		if w.directory, err = embedded.Open(ctx, embedded.Options{Dir: r.Meeting.Dir}); err == nil {
-			a.Endpoint = w.directory.Endpoint()
-		}
-		return a, err
-	case "own":
-		if w.party, err = join(ctx, r.Name, r.Meeting); err != nil {
+		directory, err := embedded.Open(ctx, embedded.Options{Dir: r.Meeting.Dir})
+		if err != nil {
 			return a, err
 		}
-		w.store, err = store.Open(ctx, store.Options{
-			Agent: w.party.agent, Directory: w.party.directory, Candidate: r.Master,
+		w.Closes(directory.Close)
+		return ownAnswer{Endpoint: directory.Endpoint()}, nil
+	case "own":
+		party, err := join(ctx, r.Name, r.Meeting)
+		if err != nil {
+			return a, err
+		}
+		w.Closes(party.Close)
+		s, err := store.Open(ctx, store.Options{
+			Agent: party.agent, Directory: party.directory, Candidate: r.Master,
 			// A machine that stands still for seconds is slow, and not dead.
 			MasterTTL: patientLease, Lease: patientLease / 2,
 			// No object is smaller than a page of memory, but for those of tests.
 			Owner: &store.OwnerOptions{Bytes: r.Arena, Headers: uint32(r.Arena / leastExtent)},
 		})
+		if err == nil {
+			w.Closes(s.Close)
+		}
 		return a, err
 	}
 	return a, fmt.Errorf("no request %q", r.Do)
-}
-
-func (w *own) close(ctx context.Context) error {
-	var errs []error
-	if w.store != nil {
-		errs = append(errs, w.store.Close(ctx))
-	}
-	if w.party != nil {
-		errs = append(errs, w.party.close(ctx))
-	}
-	if w.directory != nil {
-		errs = append(errs, w.directory.Close(ctx))
-	}
-	return errors.Join(errs...)
 }

@@ -47,7 +47,7 @@ func RunParts(ctx context.Context, o PartsOptions) (_ *bench.Costs, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, away.close(context.WithoutCancel(ctx))) }()
+	defer func() { err = errors.Join(err, away.Close(context.WithoutCancel(ctx))) }()
 	return bench.Measure(ctx, o.Options, append(p.tasks(ctx), away.task(ctx)))
 }
 

@@ -2,16 +2,17 @@ package store
 
 import (
 	"context"
-	"errors"
 
 	"meridian/member/directory"
 	"meridian/member/directory/etcd"
 	"meridian/move/agent"
+	"meridian/prove/bench"
 	"meridian/prove/bench/transfer"
 )
 
 // party is one process that takes part in a store: an agent and its directory.
 type party struct {
+	bench.Opened
 	directory directory.Directory
 	agent     *agent.Agent
 }
@@ -26,30 +27,18 @@ type meeting struct {
 
 func join(ctx context.Context, name string, m meeting) (_ *party, err error) {
 	p := &party{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.close(ctx))
-		}
-	}()
+	defer p.Unless(ctx, &err)
 	if p.directory, err = etcd.Open(ctx, etcd.Options{Endpoints: []string{m.Endpoint}}); err != nil {
 		return p, err
 	}
+	p.Closes(p.directory.Close)
 	// Agents learn of one another over tcp, wherever their bytes go.
 	fabrics := []agent.Opener{transfer.ForAgents("tcp", m.Dir)}
 	if m.Where == sameHost {
 		fabrics = append([]agent.Opener{transfer.ForAgents("host", m.Dir)}, fabrics...)
 	}
-	p.agent, err = agent.Open(ctx, agent.Options{Name: name, Fabrics: fabrics, Directory: p.directory})
+	if p.agent, err = agent.Open(ctx, agent.Options{Name: name, Fabrics: fabrics, Directory: p.directory}); err == nil {
+		p.Closes(p.agent.Close)
+	}
 	return p, err
-}
-
-func (p *party) close(ctx context.Context) error {
-	var errs []error
-	if p.agent != nil {
-		errs = append(errs, p.agent.Close(ctx))
-	}
-	if p.directory != nil {
-		errs = append(errs, p.directory.Close(ctx))
-	}
-	return errors.Join(errs...)
 }

@@ -3,15 +3,12 @@ package store
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"meridian/prove/bench"
 )
@@ -19,7 +16,9 @@ import (
 // openRedis starts a redis-server that keeps everything in memory and writes
 // nothing. On one host it is asked over a Unix socket, else over loopback.
 func openRedis(ctx context.Context, o Options, where string) (_ contender, err error) {
-	dir, err := os.MkdirTemp(o.Dir, "meridian-")
+	var opened bench.Opened
+	defer opened.Unless(ctx, &err)
+	dir, err := opened.Folder(o.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -30,44 +29,27 @@ func openRedis(ctx context.Context, o Options, where string) (_ contender, err e
 	} else {
 		port, err := bench.FreePort(ctx)
 		if err != nil {
-			return nil, errors.Join(err, os.RemoveAll(dir))
+			return nil, err
 		}
 		network, address = "tcp", net.JoinHostPort("127.0.0.1", port)
 		command = append(command, "--port", port, "--bind", "127.0.0.1")
 	}
-	server, err := bench.StartProcess("redis-server", command, nil)
+	server, err := opened.Server("redis-server", command, nil)
 	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+		return nil, err
 	}
 	s := &caches{
-		title: "redis", others: []int{server.PID()},
+		title: "redis", others: []int{server.PID()}, stop: opened.Close,
 		client: func(ctx context.Context) (Cache, error) { return dialRedis(ctx, network, address) },
-		stop: func(ctx context.Context) error {
-			server.Interrupt()
-			return errors.Join(server.Stop(ctx), os.RemoveAll(dir))
-		},
 	}
-	if err := answers(ctx, s, server); err != nil {
-		return nil, errors.Join(err, s.stop(ctx))
-	}
-	return s, nil
-}
-
-// answers waits until a store takes a client.
-func answers(ctx context.Context, s *caches, server *bench.Process) error {
-	for {
+	err = server.Listens(ctx, func(ctx context.Context) error {
 		client, err := s.client(ctx)
 		if err == nil {
-			return client.Close(ctx)
+			err = client.Close(ctx)
 		}
-		select {
-		case <-server.Exited():
-			return server.Gone(err)
-		case <-ctx.Done():
-			return errors.Join(ctx.Err(), err)
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
+		return err
+	})
+	return s, err
 }
 
 // redisClient speaks as much of Redis's protocol (RESP2) as is measured.

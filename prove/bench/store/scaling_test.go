@@ -60,7 +60,7 @@ func TestMappedObjectsAreCompared(t *testing.T) {
 	if err := m.verify(t.Context()); !errors.Is(err, ErrContents) {
 		t.Errorf("other contents went unseen: %v", err)
 	}
-	if err := m.close(t.Context()); err != nil {
+	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -70,4 +70,4 @@ func (b *Bare) Verify(ctx context.Context) error { return b.m.verify(ctx) }
 func (b *Bare) PIDs() []int { return b.m.pids() }
 
 // Close ends the serving side.
-func (b *Bare) Close(ctx context.Context) error { return b.m.close(ctx) }
+func (b *Bare) Close(ctx context.Context) error { return b.m.Close(ctx) }

@@ -2,13 +2,13 @@ package transfer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"meridian/kv"
 	"meridian/member/directory/etcd/embedded"
 	"meridian/member/trust"
+	"meridian/prove/bench"
 	"meridian/run/node"
 	"meridian/see/telemetry"
 	"meridian/serve/gateway"
@@ -39,6 +39,7 @@ func (e *engine) openInCell(ctx context.Context, s staging) (err error) {
 	if err != nil {
 		return err
 	}
+	e.Closes(e.node.Close) // with both
 	e.agent, e.transceiver = e.node.Agent, e.node.Transceiver
 	return nil
 }
@@ -51,25 +52,26 @@ func (e *engine) trace(id kv.ID, kind trust.LegKind) {
 // restOfCell is what a cell has beside the agents of its engines: a directory, and a
 // gateway with its page.
 type restOfCell struct {
-	directory *embedded.Server
-	gateway   *node.Gateway
+	bench.Opened
+	gateway *node.Gateway
 }
 
 // openRest opens both, in a process of their own.
 func openRest(ctx context.Context, c cellSetup) (_ *restOfCell, err error) {
 	r := &restOfCell{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close(ctx))
-		}
-	}()
-	if r.directory, err = embedded.Open(ctx, embedded.Options{Dir: c.StateDir}); err != nil {
-		return r, err
+	defer r.Unless(ctx, &err)
+	directory, err := embedded.Open(ctx, embedded.Options{Dir: c.StateDir})
+	if err != nil {
+		return nil, err
 	}
+	r.Closes(directory.Close)
 	r.gateway, err = node.OpenGateway(ctx, node.GatewayOptions{
 		Options: gateway.Options{Listen: "127.0.0.1:0", Admin: "127.0.0.1:0"}, StateDir: c.StateDir, OTLPEndpoint: c.Collector,
 		Build: telemetry.Build{Version: "bench"}, PageLinger: time.Nanosecond,
 	})
+	if err == nil {
+		r.Closes(r.gateway.Close)
+	}
 	return r, err
 }
 
@@ -87,20 +89,6 @@ func (r *restOfCell) unwatched(ctx context.Context) error {
 	return nil
 }
 
-func (r *restOfCell) close(ctx context.Context) error {
-	if r == nil {
-		return nil
-	}
-	var errs []error
-	if r.gateway != nil {
-		errs = append(errs, r.gateway.Close(ctx))
-	}
-	if r.directory != nil {
-		errs = append(errs, r.directory.Close(ctx))
-	}
-	return errors.Join(errs...)
-}
-
 // watched answers what is asked of the gateway's process, and of the watcher's.
 func (s *server) watched(ctx context.Context, r request) (a answer, err error) {
 	if (r.Do == "unwatched") != (s.rest != nil) && r.Do != "cell" || (s.watcher == nil) && (r.Do == "watch" || r.Do == "leave") {
@@ -111,6 +99,7 @@ func (s *server) watched(ctx context.Context, r request) (a answer, err error) {
 		if s.rest, err = openRest(ctx, *r.Cell); err != nil {
 			return a, err
 		}
+		s.opened.Closes(s.rest.Close)
 		return answer{Address: s.rest.gateway.AdminAddr()}, nil
 	case "unwatched":
 		return a, s.rest.unwatched(ctx)
@@ -118,6 +107,7 @@ func (s *server) watched(ctx context.Context, r request) (a answer, err error) {
 		if s.watcher, err = openWatcher(ctx); err != nil {
 			return a, err
 		}
+		s.opened.Closes(s.watcher.close)
 		return answer{Address: s.watcher.address()}, nil
 	case "watch":
 		return a, s.watcher.watch(ctx, r.URL)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"errors"
 
 	"meridian/kv"
 	"meridian/move/fabric"
@@ -56,6 +55,7 @@ const poolEpoch = 1
 
 // endpoint is one side: a fabric with a pool.
 type endpoint struct {
+	bench.Opened
 	side   side
 	fabric fabric.Fabric
 	pool   *pool
@@ -68,11 +68,7 @@ func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoi
 	// There is room for all the notifications that are not answered: the side that takes
 	// them may wait for a core that long.
 	e := &endpoint{side: of, notes: make(chan fabric.Notification, 2*samples)}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, e.close(ctx))
-		}
-	}()
+	defer e.Unless(ctx, &err)
 	e.self.Name, e.self.Region = agentName(of), uint64(of)
 	e.self.Incarnation = newID()
 	if of == serving && fabricByName(s.Fabric).onDisk {
@@ -83,6 +79,7 @@ func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoi
 	if err != nil {
 		return e, err
 	}
+	e.Closes(e.pool.Close)
 	if s.Protect != noProtection {
 		if err = e.raise(ctx, s, open); err != nil {
 			return e, err
@@ -96,6 +93,7 @@ func openEndpoint(ctx context.Context, of side, s setup, open opener) (_ *endpoi
 	if err != nil {
 		return e, err
 	}
+	e.Closes(e.fabric.Close)
 	e.self.Address = e.fabric.Address()
 	return e, e.fabric.Register(fabric.Region{ID: e.self.Region, Epoch: poolEpoch, Section: e.pool.Section})
 }
@@ -150,18 +148,4 @@ func (c Case) list(of side) (fabric.List, error) {
 		}
 	}
 	return l, nil
-}
-
-func (e *endpoint) close(ctx context.Context) error {
-	var errs []error
-	switch {
-	case e.shield != nil:
-		errs = append(errs, e.shield.agent.Close(ctx)) // with its fabric
-	case e.fabric != nil:
-		errs = append(errs, e.fabric.Close(ctx))
-	}
-	if e.pool != nil {
-		errs = append(errs, e.pool.Close(ctx))
-	}
-	return errors.Join(errs...)
 }

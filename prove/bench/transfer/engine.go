@@ -14,6 +14,7 @@ import (
 	"meridian/move/reshard"
 	"meridian/move/transceiver"
 	"meridian/move/transceiver/handoff"
+	"meridian/prove/bench"
 	"meridian/run/node"
 )
 
@@ -21,6 +22,7 @@ import (
 // it and a transceiver. On the posting side it decodes, on the serving side it
 // has computed the prompts.
 type engine struct {
+	bench.Opened
 	which       side
 	errand      Errand
 	side        reshard.Side
@@ -45,11 +47,8 @@ type staging struct {
 
 func openEngine(ctx context.Context, which side, s staging, open opener) (_ *engine, err error) {
 	e := &engine{which: which, errand: s.Errand}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, e.close(ctx))
-		}
-	}()
+	defer e.Unless(ctx, &err)
+	e.Closes(e.closeRanks) // when nothing moves their memory any more
 	if e.side, err = s.Errand.of(which); err != nil {
 		return e, err
 	}
@@ -71,12 +70,14 @@ func openEngine(ctx context.Context, which side, s staging, open opener) (_ *eng
 	if e.agent, err = agent.Open(ctx, agent.Options{Name: agentName(which), Fabrics: []agent.Opener{fabricOf}}); err != nil {
 		return e, err
 	}
+	e.Closes(e.agent.Close)
 	e.transceiver, err = transceiver.Open(ctx, transceiver.Options{
 		Agent: e.agent, TicketKey: s.Key, Find: e.find, MaxHeldFraction: 1,
 	})
 	if err != nil {
 		return e, err
 	}
+	e.Closes(e.transceiver.Close)
 	return e, e.join()
 }
 
@@ -162,19 +163,8 @@ func (e *engine) accept(ctx context.Context, request int, content handoff.Conten
 	})
 }
 
-func (e *engine) close(ctx context.Context) error {
+func (e *engine) closeRanks(ctx context.Context) error {
 	var errs []error
-	switch {
-	case e.node != nil:
-		errs = append(errs, e.node.Close(ctx)) // with both
-	default:
-		if e.transceiver != nil {
-			errs = append(errs, e.transceiver.Close(ctx))
-		}
-		if e.agent != nil {
-			errs = append(errs, e.agent.Close(ctx))
-		}
-	}
 	for _, arena := range e.ranks {
 		errs = append(errs, arena.Close(ctx))
 	}

@@ -116,7 +116,7 @@ func (f *field) join(p contender, who peerKind, kind fabricKind) {
 func (f *field) drop(p contender, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = p.close(ctx) // it has failed already; what matters is that it is gone
+	_ = p.Close(ctx) // it has failed already; what matters is that it is gone
 	for i := range f.peers {
 		if f.peers[i] == p {
 			f.peers = append(f.peers[:i], f.peers[i+1:]...)
@@ -141,11 +141,11 @@ func (f *field) close() error {
 	defer cancel()
 	var errs []error
 	for _, m := range f.ours {
-		errs = append(errs, m.close(ctx))
+		errs = append(errs, m.Close(ctx))
 	}
 	for _, p := range f.peers {
 		p.wake()
-		_ = p.close(ctx) // a peer that does not stop in order is killed; the figures stand
+		_ = p.Close(ctx) // a peer that does not stop in order is killed; the figures stand
 	}
 	return errors.Join(errs...)
 }

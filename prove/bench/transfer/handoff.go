@@ -154,12 +154,12 @@ func handOver(ctx context.Context, o HandOffOptions, fabricName string, e Errand
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, closeSoon(r.close)) }()
+	defer func() { err = errors.Join(err, r.CloseWithin(closeLimit)) }()
 	plain, err := openPlain(opening, o, kind, e)
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, closeSoon(plain.close)) }()
+	defer func() { err = errors.Join(err, plain.CloseWithin(closeLimit)) }()
 	movers := []mover{runner{r, true}, plain}
 	if e.Concurrent > 1 {
 		movers = append(movers, runner{r, false})
@@ -217,13 +217,7 @@ func openPlain(ctx context.Context, o HandOffOptions, kind fabricKind, e Errand)
 		return nil, err
 	}
 	if err := m.load(ctx, Case{Op: "read", Block: block, Total: total, Layout: Scattered}); err != nil {
-		return nil, errors.Join(err, m.close(ctx))
+		return nil, errors.Join(err, m.Close(ctx))
 	}
 	return m, nil
-}
-
-func closeSoon(end func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
-	defer cancel()
-	return end(ctx)
 }

@@ -142,7 +142,7 @@ func TestWrongCacheIsSeen(t *testing.T) {
 	if err := m.verify(t.Context()); !errors.Is(err, ErrContents) {
 		t.Errorf("requests in each other's place: %v", err)
 	}
-	if err := closeSoon(r.close); err != nil {
+	if err := r.CloseWithin(closeLimit); err != nil {
 		t.Error(err)
 	}
 }
@@ -160,7 +160,7 @@ func TestPrefillSideDies(t *testing.T) {
 	if took := time.Since(start); took > closeLimit {
 		t.Errorf("it took %v", took)
 	}
-	_ = closeSoon(r.close) // it says once more that the child was killed
+	_ = r.CloseWithin(closeLimit) // it says once more that the child was killed
 }
 
 func TestSizedDown(t *testing.T) {

@@ -43,7 +43,7 @@ func openIperf(ctx context.Context, _ peerKind, o Options, _ fabricKind) (conten
 		close(p.exited)
 	}()
 	if err := p.connect(ctx); err != nil {
-		return nil, errors.Join(err, p.close(ctx))
+		return nil, errors.Join(err, p.Close(ctx))
 	}
 	return p, nil
 }
@@ -127,7 +127,7 @@ func (p *iperf) rest()                            {}
 func (p *iperf) wake()                            {}
 func (p *iperf) pids() []int                      { return []int{p.server.Process.Pid} }
 
-func (p *iperf) close(context.Context) error {
+func (p *iperf) Close(context.Context) error {
 	_ = p.server.Process.Kill()
 	<-p.exited
 	return nil

@@ -12,19 +12,21 @@ import (
 // memcpy copies the same blocks within this process, with every core: what the
 // machine's memory allows.
 type memcpy struct {
+	bench.Opened
 	pools   [2]*pool // from, to
 	current Case
 	from    []uint64
 	to      []uint64
 }
 
-func openMemcpy(o Options) (contender, error) {
+func openMemcpy(ctx context.Context, o Options) (_ contender, err error) {
 	m := &memcpy{}
+	defer m.Unless(ctx, &err)
 	for i := range m.pools {
-		var err error
 		if m.pools[i], err = openPool("memcpy", poolBytes(o.Total.Bytes)); err != nil {
-			return nil, errors.Join(err, m.close(context.Background()))
+			return nil, err
 		}
+		m.Closes(m.pools[i].Close)
 	}
 	return m, nil
 }
@@ -75,13 +77,3 @@ func (m *memcpy) verify(ctx context.Context) error {
 func (m *memcpy) rest()       {}
 func (m *memcpy) wake()       {}
 func (m *memcpy) pids() []int { return nil }
-
-func (m *memcpy) close(ctx context.Context) error {
-	var errs []error
-	for _, pool := range m.pools {
-		if pool != nil {
-			errs = append(errs, pool.Close(ctx))
-		}
-	}
-	return errors.Join(errs...)
-}

@@ -50,7 +50,7 @@ const minRound = time.Second
 
 // theatre is a cell with two engines, and who watches it.
 type theatre struct {
-	dir            string
+	bench.Opened
 	relay          *relay
 	rest, audience *bench.Process
 	admin          string // the gateway's, where the page is
@@ -58,48 +58,32 @@ type theatre struct {
 
 func openTheatre(ctx context.Context, o HandOffOptions, kind fabricKind, e Errand) (_ *theatre, err error) {
 	t := &theatre{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, t.close(ctx))
-		}
-	}()
-	if t.dir, err = os.MkdirTemp(o.Dir, "meridian-"); err != nil {
+	defer t.Unless(ctx, &err)
+	dir, err := t.Folder(o.Dir)
+	if err != nil {
 		return t, err
 	}
-	if t.audience, err = bench.StartProcess("who watches", o.ServeCommand, nil); err != nil {
+	// Spans are sent until the end: the audience is the last to leave.
+	if t.audience, err = t.Start("who watches", o.ServeCommand, nil); err != nil {
 		return t, err
 	}
-	if t.rest, err = bench.StartProcess("the directory and the gateway", o.ServeCommand, nil); err != nil {
+	if t.rest, err = t.Start("the directory and the gateway", o.ServeCommand, nil); err != nil {
 		return t, err
 	}
 	collector, err := away{t.audience}.do(ctx, request{Do: "collect"})
 	if err != nil {
 		return t, err
 	}
-	cell := cellSetup{StateDir: filepath.Join(t.dir, "state"), Collector: collector.Address}
+	cell := cellSetup{StateDir: filepath.Join(dir, "state"), Collector: collector.Address}
 	opened, err := away{t.rest}.do(ctx, request{Do: "cell", Cell: &cell})
 	if err != nil {
 		return t, err
 	}
 	t.admin = opened.Address
-	t.relay, err = openRelay(ctx, o, kind, e, &cell)
+	if t.relay, err = openRelay(ctx, o, kind, e, &cell); err == nil {
+		t.Closes(t.relay.Close)
+	}
 	return t, err
-}
-
-func (t *theatre) close(ctx context.Context) error {
-	var errs []error
-	if t.relay != nil {
-		errs = append(errs, t.relay.close(ctx))
-	}
-	for _, p := range []*bench.Process{t.rest, t.audience} { // spans are sent until the end
-		if p != nil {
-			errs = append(errs, p.Stop(ctx))
-		}
-	}
-	if t.dir != "" {
-		errs = append(errs, os.RemoveAll(t.dir))
-	}
-	return errors.Join(errs...)
 }
 
 // watch opens the page and traces, or ends both.
@@ -160,7 +144,7 @@ func observe(ctx context.Context, o HandOffOptions, fabricName string, e Errand,
 	if err != nil {
 		return row, err
 	}
-	defer func() { err = errors.Join(err, closeSoon(t.close)) }()
+	defer func() { err = errors.Join(err, t.CloseWithin(closeLimit)) }()
 	meter := bench.StartMeter([]int{t.relay.child.PID(), t.rest.PID(), t.audience.PID()})
 	var turns [2][]turn // unwatched, watched
 	for round := range o.Rounds + 1 {
@@ -193,9 +177,7 @@ func observe(ctx context.Context, o HandOffOptions, fabricName string, e Errand,
 
 // seen ends the agents, which send the last of their spans then, and tells what came.
 func (t *theatre) seen(ctx context.Context) (Seen, error) {
-	ended := t.relay
-	t.relay = nil
-	if err := closeSoon(ended.close); err != nil {
+	if err := t.relay.CloseWithin(closeLimit); err != nil {
 		return Seen{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLimit)

@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 // ours is Meridian: this process posts; a child serves, or this process does.
 type ours struct {
+	bench.Opened
 	variant
 	pinned   bool
 	parts    int    // transfers that a round is cut into
@@ -31,7 +31,6 @@ type ours struct {
 // partner is the serving side.
 type partner interface {
 	do(ctx context.Context, r request) (answer, error)
-	close(ctx context.Context) error
 }
 
 // away is a partner in a process of its own.
@@ -42,16 +41,10 @@ func (a away) do(ctx context.Context, r request) (got answer, err error) {
 	return got, err
 }
 
-func (a away) close(ctx context.Context) error { return a.Stop(ctx) }
-
 func openOurs(ctx context.Context, o Options, kind fabricKind, v variant) (_ *ours, err error) {
 	m := &ours{variant: v, pinned: o.Pin && !kind.oneProcess, parts: 1}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, m.close(ctx))
-		}
-	}()
-	if m.dir, err = os.MkdirTemp(o.Dir, "meridian-"); err != nil {
+	defer m.Unless(ctx, &err)
+	if m.dir, err = m.Folder(o.Dir); err != nil {
 		return m, err
 	}
 	if v.protect == withTLS {
@@ -65,10 +58,12 @@ func openOurs(ctx context.Context, o Options, kind fabricKind, v variant) (_ *ou
 	}
 	open := kind.opener()
 	if kind.oneProcess {
-		m.far, m.parts = newServer(open), o.Streams
+		here := newServer(open)
+		m.Closes(here.close)
+		m.far, m.parts = here, o.Streams
 	} else {
 		s.CPUProfile = o.CPUProfile
-		if m.child, err = bench.StartProcess("the serving side", o.ServeCommand, nil); err != nil {
+		if m.child, err = m.Start("the serving side", o.ServeCommand, nil); err != nil {
 			return m, err
 		}
 		m.far = away{m.child}
@@ -80,6 +75,11 @@ func openOurs(ctx context.Context, o Options, kind fabricKind, v variant) (_ *ou
 	if m.near, err = openEndpoint(ctx, posting, s, open); err != nil {
 		return m, err
 	}
+	m.Closes(m.near.Close)
+	m.Closes(func(context.Context) error {
+		m.release()
+		return nil
+	})
 	m.farPool = far.Self.Region
 	m.link, err = m.near.fabric.Connect(ctx, far.Self.peer())
 	return m, err
@@ -207,19 +207,4 @@ func (m *ours) pids() []int {
 		return nil
 	}
 	return []int{m.child.PID()}
-}
-
-func (m *ours) close(ctx context.Context) error {
-	m.release()
-	var errs []error
-	if m.near != nil {
-		errs = append(errs, m.near.close(ctx))
-	}
-	if m.far != nil {
-		errs = append(errs, m.far.close(ctx))
-	}
-	if m.dir != "" {
-		errs = append(errs, os.RemoveAll(m.dir))
-	}
-	return errors.Join(errs...)
 }

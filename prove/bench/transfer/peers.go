@@ -35,7 +35,9 @@ var peers = []peerKind{
 	},
 	{
 		name: "memcpy", title: "memcpy (Go, every core)", missing: func(Options) *bench.Absence { return nil },
-		open: func(_ context.Context, _ peerKind, o Options, _ fabricKind) (contender, error) { return openMemcpy(o) },
+		open: func(ctx context.Context, _ peerKind, o Options, _ fabricKind) (contender, error) {
+			return openMemcpy(ctx, o)
+		},
 	},
 }
 

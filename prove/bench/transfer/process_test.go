@@ -73,7 +73,7 @@ func verifyCompares(t *testing.T, kind fabricKind) {
 	if err := m.verify(t.Context()); err == nil {
 		t.Error("an empty destination went unseen")
 	}
-	if err := m.close(t.Context()); err != nil {
+	if err := m.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if m.child != nil {
@@ -108,7 +108,7 @@ func TestServingSideDies(t *testing.T) {
 		if !errors.Is(err, bench.ErrGone) || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := m.close(t.Context()); !errors.Is(err, bench.ErrGone) {
+		if err := m.Close(t.Context()); !errors.Is(err, bench.ErrGone) {
 			t.Errorf("%s: closing: %v", name, err)
 		}
 	}

@@ -81,6 +81,7 @@ func (e *endpoint) raise(ctx context.Context, s setup, open opener) (err error) 
 	if err != nil {
 		return err
 	}
+	e.Closes(a.Close) // with its fabric
 	e.shield = &shield{agent: a}
 	region, err := a.Register(e.pool.Section, e.self.Name)
 	e.self.Region = region.ID

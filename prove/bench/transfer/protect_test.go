@@ -82,7 +82,7 @@ func TestProtectionProtects(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() {
-				if err := m.close(t.Context()); err != nil {
+				if err := m.Close(t.Context()); err != nil {
 					t.Error(err)
 				}
 			}()
@@ -140,7 +140,7 @@ func checkStranger(t *testing.T, m *ours) {
 	if (err != nil) != (m.protect == withTLS) {
 		t.Errorf("with %s a stranger gets %v", m.protect, err)
 	}
-	if err := stranger.close(t.Context()); err != nil {
+	if err := stranger.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -3,7 +3,6 @@ package transfer
 import (
 	"context"
 	"embed"
-	"errors"
 	"time"
 
 	"meridian/prove/bench"
@@ -33,11 +32,7 @@ type pythonOptions struct {
 func openPython(ctx context.Context, kind peerKind, o pythonOptions) (_ *pythonPeer, err error) {
 	pair, err := bench.OpenPair(kind.name, drivers, o.python, kind.name+"_peer.py", o.environment)
 	p := &pythonPeer{kind: kind, Pair: pair}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, p.close(ctx))
-		}
-	}()
+	defer p.Unless(ctx, &err)
 	if err != nil {
 		return p, err
 	}
@@ -88,5 +83,3 @@ func (p *pythonPeer) wake() {
 	p.Serve.Resume()
 	p.Post.Resume()
 }
-
-func (p *pythonPeer) close(ctx context.Context) error { return p.Close(ctx) }

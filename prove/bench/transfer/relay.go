@@ -3,9 +3,7 @@ package transfer
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"meridian/member/trust"
@@ -16,9 +14,9 @@ import (
 
 // relay hands requests over: this process decodes, a child has the prompts.
 type relay struct {
-	dir   string // for the sockets of both sides
+	bench.Opened
 	child *bench.Process
-	far   partner
+	far   away
 	near  *engine
 	bytes uint64 // of one round
 
@@ -29,12 +27,9 @@ type relay struct {
 
 func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Errand, cell *cellSetup) (_ *relay, err error) {
 	r := &relay{}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, r.close(ctx))
-		}
-	}()
-	if r.dir, err = os.MkdirTemp(o.Dir, "meridian-"); err != nil {
+	defer r.Unless(ctx, &err)
+	dir, err := r.Folder(o.Dir) // for the sockets of both sides
+	if err != nil {
 		return r, err
 	}
 	if r.bytes, _, err = errand.load(); err != nil {
@@ -43,9 +38,9 @@ func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Er
 	for i := range errand.Concurrent {
 		r.prompts = append(r.prompts, errand.prompt(i))
 	}
-	s := staging{setup: setup{Fabric: kind.name, Streams: o.Streams, Checksums: true, Protect: withGrants, Dir: r.dir}, Errand: errand, Cell: cell}
+	s := staging{setup: setup{Fabric: kind.name, Streams: o.Streams, Checksums: true, Protect: withGrants, Dir: dir}, Errand: errand, Cell: cell}
 	rand.Read(s.Key[:])
-	if r.child, err = bench.StartProcess("the prefill side", o.ServeCommand, nil); err != nil {
+	if r.child, err = r.Start("the prefill side", o.ServeCommand, nil); err != nil {
 		return r, err
 	}
 	r.far = away{r.child}
@@ -56,6 +51,7 @@ func openRelay(ctx context.Context, o HandOffOptions, kind fabricKind, errand Er
 	if r.near, err = openEngine(ctx, posting, s, kind.opener()); err != nil {
 		return r, err
 	}
+	r.Closes(r.near.Close)
 	if cell != nil {
 		return r, nil // they meet by the directory
 	}
@@ -117,20 +113,6 @@ func (r *relay) wait(ctx context.Context, in *transceiver.AcceptHandle) error {
 	}
 }
 
-func (r *relay) close(ctx context.Context) error {
-	var errs []error
-	if r.near != nil {
-		errs = append(errs, r.near.close(ctx))
-	}
-	if r.far != nil {
-		errs = append(errs, r.far.close(ctx))
-	}
-	if r.dir != "" {
-		errs = append(errs, os.RemoveAll(r.dir))
-	}
-	return errors.Join(errs...)
-}
-
 // runner is a relay with a way to run: all requests at once, or one by one.
 type runner struct {
 	*relay
@@ -173,6 +155,7 @@ func (s *server) lending(ctx context.Context, r request) (a answer, err error) {
 			return a, err
 		}
 		s.engine = opened
+		s.opened.Closes(opened.Close)
 		return answer{Metadata: opened.agent.MetadataBlob()}, opened.fill()
 	case "meet":
 		return a, s.engine.meet(r.Metadata)

@@ -38,6 +38,8 @@ func measureScrape(ctx context.Context) (s Scrape, err error) {
 	for i := range codes {
 		codes[i] = fmt.Sprintf("code-%d", i)
 	}
+	var opened bench.Opened
+	defer func() { err = errors.Join(err, opened.CloseWithin(closeLimit)) }()
 	t, err := telemetry.Open(ctx, telemetry.Options{Listen: "127.0.0.1:0", Sources: []telemetry.Source{func(sink *telemetry.Sink) {
 		for i, code := range codes {
 			sink.Value("meridian_door_refused_total", float64(i), code)
@@ -46,7 +48,7 @@ func measureScrape(ctx context.Context) (s Scrape, err error) {
 	if err != nil {
 		return s, err
 	}
-	defer func() { err = errors.Join(err, closeSoon(t.Close)) }()
+	opened.Closes(t.Close)
 	client := http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	took := make([]time.Duration, 0, scrapes)

@@ -44,7 +44,8 @@ type answer struct {
 // the opener of the posting side, in that one's.
 type server struct {
 	*endpoint
-	engine      *engine // of a hand-off
+	opened      bench.Opened // the endpoint, or the parts of a hand-off's cell
+	engine      *engine      // of a hand-off
 	rest        *restOfCell
 	watcher     *watcher
 	opener      opener
@@ -115,6 +116,7 @@ func (s *server) open(ctx context.Context, o setup) (a answer, err error) {
 	if s.endpoint, err = openEndpoint(ctx, serving, o, s.opener); err != nil {
 		return a, err
 	}
+	s.opened.Closes(s.endpoint.Close)
 	return answer{Self: &s.self}, nil
 }
 
@@ -149,14 +151,7 @@ func (s *server) echo(ctx context.Context, p fabric.Peer) error {
 
 func (s *server) close(ctx context.Context) error {
 	s.stopEcho()
-	errs := []error{s.closePong()}
+	err := s.closePong()
 	s.echoing.Wait()
-	if s.endpoint != nil {
-		errs = append(errs, s.endpoint.close(ctx))
-	}
-	if s.engine != nil {
-		errs = append(errs, s.engine.close(ctx))
-	}
-	errs = append(errs, s.watcher.close(ctx), s.rest.close(ctx))
-	return errors.Join(append(errs, s.stopProfile())...)
+	return errors.Join(err, s.opened.Close(ctx), s.stopProfile())
 }

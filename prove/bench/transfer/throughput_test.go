@@ -37,7 +37,7 @@ func (a *actor) verify(context.Context) error     { return a.note("verify") }
 func (a *actor) rest()                            { a.awake = false }
 func (a *actor) wake()                            { a.awake = true }
 func (a *actor) pids() []int                      { return nil }
-func (a *actor) close(context.Context) error      { return a.note("close") }
+func (a *actor) Close(context.Context) error      { return a.note("close") }
 
 func (a *actor) round(_ context.Context, pinned bool) (float64, error) {
 	if pinned == a.likesPins {

@@ -137,7 +137,7 @@ type contender interface {
 	wake()
 	// pids are its processes, without this one.
 	pids() []int
-	close(ctx context.Context) error
+	Close(ctx context.Context) error
 }
 
 // roundLimit bounds one round of one contender: far more than the slowest

@@ -123,9 +123,6 @@ func (w *watcher) leave() Seen {
 }
 
 func (w *watcher) close(ctx context.Context) error {
-	if w == nil {
-		return nil
-	}
 	w.leave()
 	err := w.server.Shutdown(ctx)
 	if served := <-w.served; !errors.Is(served, http.ErrServerClosed) {
