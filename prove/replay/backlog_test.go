@@ -24,7 +24,7 @@ func TestAFloodHidesNoTenant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Run(t.Context(), Config{Profile: simple(), Window: 64}, &list{requests: requests}, fair)
+	r, err := Run(t.Context(), Config{Profile: simple(), Window: 64}, &workload.List{Requests: requests}, fair)
 	if err != nil {
 		t.Fatal(err)
 	}

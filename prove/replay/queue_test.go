@@ -65,7 +65,7 @@ func TestCapacity(t *testing.T) {
 	}
 	p := simple()
 	p.Dense = []Point{{0, 0}, {1, 0}}
-	got, err := Capacity(t.Context(), Config{Profile: p}, &list{requests: requests}, 2000)
+	got, err := Capacity(t.Context(), Config{Profile: p}, &workload.List{Requests: requests}, 2000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestCapacity(t *testing.T) {
 	if math.Abs(got-1000) > 30 {
 		t.Errorf("%g requests a second, want 1000", got)
 	}
-	if _, err := Capacity(t.Context(), Config{Profile: p}, &list{requests: requests[:100]}, 2000); err == nil {
+	if _, err := Capacity(t.Context(), Config{Profile: p}, &workload.List{Requests: requests[:100]}, 2000); err == nil {
 		t.Error("100 requests tell the capacity of a cell for 80")
 	}
 }

@@ -16,22 +16,6 @@ import (
 	"meridian/prove/replay/workload"
 )
 
-// list is a workload in memory.
-type list struct {
-	requests []workload.Request
-	at       int
-}
-
-func (l *list) Next() (workload.Request, bool) {
-	if l.at == len(l.requests) {
-		return workload.Request{}, false
-	}
-	l.at++
-	return l.requests[l.at-1], true
-}
-func (l *list) Err() error   { return nil }
-func (l *list) Close() error { return nil }
-
 func newPolicy(t testing.TB, name string) policy.Policy {
 	t.Helper()
 	p, err := policy.New(name, policy.Options{})
@@ -43,7 +27,7 @@ func newPolicy(t testing.TB, name string) policy.Policy {
 
 func replayed(t testing.TB, c Config, p string, requests []workload.Request) *Result {
 	t.Helper()
-	r, err := Run(t.Context(), c, &list{requests: requests}, newPolicy(t, p))
+	r, err := Run(t.Context(), c, &workload.List{Requests: requests}, newPolicy(t, p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +192,7 @@ func TestMacroStepsEqualSingleSteps(t *testing.T) {
 
 // ran replays, and checks what must hold at the end of every replay.
 func ran(t *rapid.T, c Config, policy policy.Policy, requests []workload.Request) *Result {
-	world, err := newCell(c, &list{requests: requests}, policy)
+	world, err := newCell(c, &workload.List{Requests: requests}, policy)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,24 +96,3 @@ func (s *Scaling) String() string {
 	return fmt.Sprintf("%d of %d requests: one of %d conversations, each whole; lengths divided by %d, %d prompts cut at what the model takes; %d tokens of prompts",
 		s.Requests, s.Recorded, s.OneIn, s.Divisor, s.Cut, s.PromptTokens)
 }
-
-// prepared is a workload that is there already.
-type prepared struct {
-	all []workload.Request
-	at  int
-}
-
-// Next implements workload.Source.
-func (l *prepared) Next() (workload.Request, bool) {
-	if l.at == len(l.all) {
-		return workload.Request{}, false
-	}
-	l.at++
-	return l.all[l.at-1], true
-}
-
-// Err implements workload.Source.
-func (l *prepared) Err() error { return nil }
-
-// Close implements workload.Source.
-func (l *prepared) Close() error { return nil }

@@ -231,7 +231,7 @@ func traceRow(ctx context.Context, o Options, s named, all []workload.Request, t
 
 // served sends requests, all of which must be answered.
 func served(ctx context.Context, asks load.Options, all []workload.Request) (*load.Report, error) {
-	report, err := load.Run(ctx, asks, &prepared{all: all})
+	report, err := load.Run(ctx, asks, &workload.List{Requests: all})
 	if err != nil {
 		return nil, err
 	}

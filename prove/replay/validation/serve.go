@@ -148,25 +148,10 @@ func arrivals(perSecond float64, lasts time.Duration, seed uint64) []workload.Re
 	}
 }
 
-// list is requests as a source.
-type list struct {
-	requests []workload.Request
-	at       int
-}
-
-func (l *list) Next() (workload.Request, bool) {
-	if l.at == len(l.requests) {
-		return workload.Request{}, false
-	}
-	l.at++
-	return l.requests[l.at-1], true
-}
-func (l *list) Err() error   { return nil }
-func (l *list) Close() error { return nil }
-
 // endless draws requests that come whenever there is room.
-type endless struct{ dice *rand.Rand }
+type endless struct {
+	workload.Unread
+	dice *rand.Rand
+}
 
 func (e endless) Next() (workload.Request, bool) { return drawn(e.dice), true }
-func (e endless) Err() error                     { return nil }
-func (e endless) Close() error                   { return nil }

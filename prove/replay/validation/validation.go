@@ -100,7 +100,7 @@ func measure(ctx context.Context, o Options, e *engine.Engine, rec *recorder, bl
 	p.BlockTokens, p.Blocks, p.MaxTokens, p.MaxSequences = blockTokens, blocks, int32(o.StepTokens), int32(o.MaxRunning)
 	r.Profile, r.FitError, r.Steps = p, bench.Rounded(fitError(rec.steps, p)), len(rec.steps)
 	config := replay.Config{Profile: p, NoOffload: true}
-	r.Capacity, err = replay.Capacity(ctx, config, endless{rand.New(rand.NewPCG(o.Seed, 2))}, int64(20*o.MaxRunning))
+	r.Capacity, err = replay.Capacity(ctx, config, endless{dice: rand.New(rand.NewPCG(o.Seed, 2))}, int64(20*o.MaxRunning))
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func compare(ctx context.Context, config replay.Config, load float64, answers []
 	if err != nil {
 		return nil, err
 	}
-	found, err := replay.Run(ctx, config, &list{requests: requests}, stock)
+	found, err := replay.Run(ctx, config, &workload.List{Requests: requests}, stock)
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,7 @@ func (c Coupling) String() string {
 // many requests as its rate says (a fraction by chance), at intervals of its
 // family and shape, stretched to fill the window. One window is held at a time.
 type serveGen struct {
+	Unread   // all was read when the source was opened
 	clients  []client
 	seed     uint64
 	scale    float64
@@ -236,9 +237,3 @@ func parts(generated int32, ratio float64) (think, output int32) {
 	think = min(generated-1, int32(math.Round(float64(generated)*ratio)))
 	return think, generated - think
 }
-
-// Err is nil: all was read when the source was opened.
-func (s *serveGen) Err() error { return nil }
-
-// Close has nothing to give back.
-func (s *serveGen) Close() error { return nil }

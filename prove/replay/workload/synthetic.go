@@ -50,6 +50,7 @@ func (m Mix) defaulted() (Mix, error) {
 }
 
 type synthetic struct {
+	Unread
 	arrivals, lengths *rand.Rand
 	rate, reasoning   float64
 	at, end           float64
@@ -88,9 +89,3 @@ func (s *synthetic) Next() (Request, bool) {
 	r.Output = mixAnswer.draw(s.lengths)
 	return r, true
 }
-
-// Err is nil: nothing is read.
-func (s *synthetic) Err() error { return nil }
-
-// Close has nothing to give back.
-func (s *synthetic) Close() error { return nil }
