@@ -178,14 +178,40 @@ func (o Options) serving(ctx context.Context) (far introduction, leave func() er
 	return far, leave, nil
 }
 
+// lane is a link to the serving side, and a request over it.
+type lane struct {
+	link     fabric.Link
+	prepared *fabric.Prepared
+}
+
+func (s *side) prepare(ctx context.Context, far introduction, name string, op fabric.Op, local, remote fabric.List) (*lane, error) {
+	link, err := s.fabrics[name].Connect(ctx, fabric.Peer{Name: "serving", Incarnation: far.Incarnation, Address: far.Addresses[name]})
+	if err != nil {
+		return nil, err
+	}
+	prepared, err := link.Prepare(op, local, remote)
+	if err != nil {
+		return nil, errors.Join(err, link.Close(ctx))
+	}
+	return &lane{link, prepared}, nil
+}
+
+// move posts the request, and waits until it is done.
+func (l *lane) move(ctx context.Context) error {
+	t, err := l.link.Post(ctx, l.prepared, fabric.PostOptions{ID: newID()})
+	if err == nil {
+		err = t.Await(ctx)
+	}
+	return err
+}
+
+func (l *lane) close(ctx context.Context) error {
+	l.prepared.Release()
+	return l.link.Close(ctx)
+}
+
 // measure is the figure of a row.
 func (s *side) measure(ctx context.Context, far introduction, c Case, o Options, tell func(round int)) (bench.Figure, error) {
-	f := s.fabrics[fabricName(c)]
-	link, err := f.Connect(ctx, fabric.Peer{Name: "serving", Incarnation: far.Incarnation, Address: far.Addresses[fabricName(c)]})
-	if err != nil {
-		return bench.Figure{}, err
-	}
-	defer link.Close(ctx)
 	op := fabric.Read
 	if c.Op == "write" {
 		op = fabric.Write
@@ -194,20 +220,16 @@ func (s *side) measure(ctx context.Context, far introduction, c Case, o Options,
 	if err != nil {
 		return bench.Figure{}, err
 	}
-	prepared, err := link.Prepare(op, local, remote)
+	l, err := s.prepare(ctx, far, fabricName(c), op, local, remote)
 	if err != nil {
 		return bench.Figure{}, err
 	}
-	defer prepared.Release()
+	defer l.close(ctx)
 	var scores []float64
 	for round := range o.Rounds + 1 { // the first one is the warm-up
 		tell(round)
 		began := time.Now()
-		t, err := link.Post(ctx, prepared, fabric.PostOptions{ID: newID()})
-		if err == nil {
-			err = t.Await(ctx)
-		}
-		if err != nil {
+		if err := l.move(ctx); err != nil {
 			return bench.Figure{}, err
 		}
 		if took := time.Since(began); round > 0 {
@@ -219,28 +241,19 @@ func (s *side) measure(ctx context.Context, far introduction, c Case, o Options,
 
 // oneBlock is how long one block of 16 KiB takes from post to done, in microseconds.
 func (s *side) oneBlock(ctx context.Context, far introduction) (float64, error) {
-	link, err := s.fabrics["host"].Connect(ctx, fabric.Peer{Name: "serving", Incarnation: far.Incarnation, Address: far.Addresses["host"]})
-	if err != nil {
-		return 0, err
-	}
-	defer link.Close(ctx)
 	list := fabric.List{{Region: regionOf(onGPU), Epoch: 1}}
 	if err := list[0].Spans.Add(0, 16<<10); err != nil {
 		return 0, err
 	}
-	prepared, err := link.Prepare(fabric.Read, list, list)
+	l, err := s.prepare(ctx, far, "host", fabric.Read, list, list)
 	if err != nil {
 		return 0, err
 	}
-	defer prepared.Release()
+	defer l.close(ctx)
 	var took []time.Duration
 	for range 300 {
 		began := time.Now()
-		t, err := link.Post(ctx, prepared, fabric.PostOptions{ID: newID()})
-		if err == nil {
-			err = t.Await(ctx)
-		}
-		if err != nil {
+		if err := l.move(ctx); err != nil {
 			return 0, err
 		}
 		took = append(took, time.Since(began))

@@ -151,27 +151,18 @@ func pace(ctx context.Context, began time.Time, bytes uint64, gbps float64) {
 // transferring reads blocks of 16 KiB from the serving side's GPU, again and again.
 func (s *side) transferring(ctx context.Context, far introduction, name string, o Options, gbps float64) (bytes uint64, err error) {
 	always := context.WithoutCancel(ctx) // what was posted ends
-	link, err := s.fabrics[name].Connect(always, fabric.Peer{Name: "serving", Incarnation: far.Incarnation, Address: far.Addresses[name]})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, link.Close(always)) }()
 	c := Case{Local: onGPU, Remote: onGPU, Shape: Layered, block: 16 << 10, total: min(peerTotal, o.Total.Bytes)}
 	local, remote, err := c.lists()
 	if err != nil {
 		return 0, err
 	}
-	prepared, err := link.Prepare(fabric.Read, local, remote)
+	l, err := s.prepare(always, far, name, fabric.Read, local, remote)
 	if err != nil {
 		return 0, err
 	}
-	defer prepared.Release()
+	defer func() { err = errors.Join(err, l.close(always)) }()
 	for began := time.Now(); ctx.Err() == nil; pace(ctx, began, bytes, gbps) {
-		t, err := link.Post(always, prepared, fabric.PostOptions{ID: newID()})
-		if err == nil {
-			err = t.Await(always)
-		}
-		if err != nil {
+		if err := l.move(always); err != nil {
 			return bytes, err
 		}
 		bytes += c.total
