@@ -25,8 +25,7 @@ func openBare(ctx context.Context, o Options, where string) (contender, error) {
 	return &bare{Bare: b}, nil
 }
 
-func (b *bare) name() string { return "transfer" }
-func (b *bare) pids() []int  { return b.PIDs() }
+func (b *bare) Name() string { return "transfer" }
 
 func (b *bare) load(ctx context.Context, _ int, c Case) error {
 	b.current = c

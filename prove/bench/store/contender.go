@@ -10,7 +10,7 @@ import (
 
 // contender is one that can do a row's work.
 type contender interface {
-	name() string
+	bench.Contender
 	// load makes ready for a row: memory for every client, and the objects that
 	// are to be got.
 	load(ctx context.Context, row int, c Case) error
@@ -21,9 +21,6 @@ type contender interface {
 	verify(ctx context.Context) error
 	// unload removes what the row has left.
 	unload(ctx context.Context) error
-	// pids are its processes, without this one.
-	pids() []int
-	Close(ctx context.Context) error
 }
 
 // Cache is one client of a store. Buffers for its values come from it, because
@@ -51,8 +48,8 @@ type caches struct {
 	memory  [][]byte // of each client
 }
 
-func (s *caches) name() string { return s.title }
-func (s *caches) pids() []int  { return s.others }
+func (s *caches) Name() string { return s.title }
+func (s *caches) PIDs() []int  { return s.others }
 
 func (s *caches) slot(client, object int) []byte { return s.current.slot(s.memory[client], object) }
 
@@ -163,11 +160,6 @@ func turn(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, roundLimit)
 	defer cancel()
 	return do(ctx)
-}
-
-// absent turns a reason into what the report says of a peer.
-func absent(peer string, err error) *bench.Absence {
-	return &bench.Absence{Peer: peer, Why: err.Error()}
 }
 
 // oursName is what Meridian is called among contenders.

@@ -26,12 +26,12 @@ func measure(ctx context.Context, o Options, where string, ours opener, report *
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	cases, objects := o.cases()
 	for i, c := range cases {
 		what := fmt.Sprintf("%s %s %s, clients: %d", where, c.Op, objects[i], c.Clients)
 		h := newHeat(f, o, bench.Progress{Row: i + 1, Rows: len(cases), What: what}, i, c)
-		meter := bench.StartMeter(f.pids())
+		meter := bench.StartMeter(f.PIDs())
 		if err := h.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -60,7 +60,7 @@ func (h *heat) run(ctx context.Context) error {
 				return errors.Join(who.verify(ctx), who.unload(ctx))
 			}
 			lap, err := who.round(ctx, round)
-			h.laps[who.name()] = append(h.laps[who.name()], lap)
+			h.laps[who.Name()] = append(h.laps[who.Name()], lap)
 			return err
 		}
 		if err := h.everybody(ctx, round, step); err != nil {
@@ -82,9 +82,9 @@ func (h *heat) warm(ctx context.Context, who contender) error {
 
 // everybody gives each a turn; a peer that fails is dropped.
 func (h *heat) everybody(ctx context.Context, round int, do func(context.Context, contender) error) error {
-	ours := h.field.ours
-	for _, who := range append([]contender{ours}, slices.Clone(h.field.peers)...) {
-		h.progress(min(round, h.rounds), who.name())
+	ours := h.field.Ours[0]
+	for _, who := range append([]contender{ours}, slices.Clone(h.field.Peers)...) {
+		h.progress(min(round, h.rounds), who.Name())
 		err := turn(ctx, func(ctx context.Context) error { return do(ctx, who) })
 		switch {
 		case ctx.Err() != nil:
@@ -92,8 +92,8 @@ func (h *heat) everybody(ctx context.Context, round int, do func(context.Context
 		case err != nil && who == ours:
 			return err
 		case err != nil:
-			delete(h.laps, who.name())
-			h.field.drop(who, err)
+			delete(h.laps, who.Name())
+			h.field.Drop(who, err)
 		}
 	}
 	return nil

@@ -35,8 +35,8 @@ type home struct {
 // hearEvery is how often an owner looks for announcements.
 const hearEvery = 100 * time.Microsecond
 
-func (m *mapped) name() string { return "v2" }
-func (m *mapped) pids() []int  { return nil }
+func (m *mapped) Name() string { return "v2" }
+func (m *mapped) PIDs() []int  { return nil }
 
 func (m *mapped) load(ctx context.Context, row int, c Case) (err error) {
 	if err := m.Close(ctx); err != nil {

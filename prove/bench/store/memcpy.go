@@ -16,15 +16,15 @@ type memcpy struct {
 
 func openMemcpy(context.Context, Options, string) (contender, error) { return &memcpy{}, nil }
 
-func (m *memcpy) name() string { return "memcpy" }
-func (m *memcpy) pids() []int  { return nil }
+func (m *memcpy) Name() string { return "memcpy" }
+func (m *memcpy) PIDs() []int  { return nil }
 
 func (m *memcpy) load(ctx context.Context, _ int, c Case) error {
 	err := m.unload(ctx)
 	m.current = c
 	for _, arena := range []**mem.Arena{&m.from, &m.to} {
 		if err == nil {
-			*arena, err = mem.NewArena(mem.ArenaOptions{Name: m.name(), SizeBytes: c.bytes(), NUMANode: -1})
+			*arena, err = mem.NewArena(mem.ArenaOptions{Name: m.Name(), SizeBytes: c.bytes(), NUMANode: -1})
 		}
 	}
 	if err != nil {

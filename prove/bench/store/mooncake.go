@@ -88,9 +88,9 @@ func (m *mooncake) start(ctx context.Context, title string, script, environment 
 	}, nil)
 }
 
-func (m *mooncake) name() string { return "mooncake" }
+func (m *mooncake) Name() string { return "mooncake" }
 
-func (m *mooncake) pids() []int { return []int{m.master.PID(), m.keeper.PID(), m.user.PID()} }
+func (m *mooncake) PIDs() []int { return []int{m.master.PID(), m.keeper.PID(), m.user.PID()} }
 
 func (m *mooncake) load(ctx context.Context, row int, c Case) error {
 	return m.user.Ask(ctx, map[string]any{"do": "load", "row": row, "case": c}, nil)

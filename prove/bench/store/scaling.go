@@ -106,13 +106,15 @@ func runScaling(ctx context.Context, o ScalingOptions, planned plannedOpener) (*
 }
 
 func (r *ScalingReport) measure(ctx context.Context, o ScalingOptions, planned plannedOpener, owners int, page bench.Size) (err error) {
-	f := &field{report: &r.head, peers: []contender{&mapped{owners: owners, page: uint32(page.Bytes)}}}
+	f := &field{Head: &r.head.Head, Peers: []contender{&mapped{owners: owners, page: uint32(page.Bytes)}}}
 	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	if f.ours, err = planned(opening, o.Options, owners, uint32(page.Bytes)); err != nil {
+	m, err := planned(opening, o.Options, owners, uint32(page.Bytes))
+	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
+	f.Ours = append(f.Ours, m)
+	defer func() { err = errors.Join(err, f.Close()) }()
 	cases, objects := o.cases()
 	for i, c := range cases {
 		what := fmt.Sprintf("put %s in pages of %s, producers: %d, owners: %d", objects[i], page, c.Clients, owners)
@@ -120,7 +122,7 @@ func (r *ScalingReport) measure(ctx context.Context, o ScalingOptions, planned p
 		if err := h.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
-		if len(f.peers) == 0 {
+		if len(f.Peers) == 0 {
 			return fmt.Errorf("%s: %v", what, r.head.Absent) // what is measured is no guest
 		}
 		r.Rows = append(r.Rows, newScalingRow(c, objects[i], page, owners, h.laps))

@@ -67,7 +67,7 @@ func (b *Bare) Clear(ctx context.Context) error  { return b.m.clear(ctx) }
 func (b *Bare) Verify(ctx context.Context) error { return b.m.verify(ctx) }
 
 // PIDs are its processes, without this one.
-func (b *Bare) PIDs() []int { return b.m.pids() }
+func (b *Bare) PIDs() []int { return b.m.PIDs() }
 
 // Close ends the serving side.
 func (b *Bare) Close(ctx context.Context) error { return b.m.Close(ctx) }

@@ -139,7 +139,7 @@ func RunHandOff(ctx context.Context, o HandOffOptions) (*HandOffReport, error) {
 
 // mover is one that moves an errand's bytes; see contender.
 type mover interface {
-	name() string
+	Name() string
 	round(ctx context.Context, pinned bool) (gbps float64, err error)
 	clear(ctx context.Context) error
 	verify(ctx context.Context) error
@@ -171,10 +171,10 @@ func handOver(ctx context.Context, o HandOffOptions, fabricName string, e Errand
 			r.records = nil // what warmed up
 		}
 		for i, m := range movers {
-			progress(round, m.name())
+			progress(round, m.Name())
 			got, err := moveOnce(ctx, m, round == o.Rounds)
 			if err != nil {
-				return row, fmt.Errorf("round %d, %s: %w", round, m.name(), err)
+				return row, fmt.Errorf("round %d, %s: %w", round, m.Name(), err)
 			}
 			if round > 0 {
 				scores[i] = append(scores[i], got)

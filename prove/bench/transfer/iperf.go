@@ -27,7 +27,7 @@ type iperf struct {
 // iperfBytes is what one round moves: enough that starting up does not count.
 const iperfBytes = 2 << 30
 
-func openIperf(ctx context.Context, _ peerKind, o Options, _ fabricKind) (contender, error) {
+func openIperf(ctx context.Context, o Options) (*iperf, error) {
 	port, err := bench.FreePort(ctx)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (p *iperf) client(ctx context.Context, bytes int, pinned bool) (float64, er
 	return said.End.Received.BitsPerSecond / 8e9, nil
 }
 
-func (p *iperf) name() string { return "iperf3" }
+func (p *iperf) Name() string { return "iperf3" }
 
 func (p *iperf) round(ctx context.Context, pinned bool) (float64, error) {
 	return p.persist(ctx, iperfBytes, pinned)
@@ -125,7 +125,7 @@ func (p *iperf) clear(context.Context) error      { return nil }
 func (p *iperf) verify(context.Context) error     { return nil }
 func (p *iperf) rest()                            {}
 func (p *iperf) wake()                            {}
-func (p *iperf) pids() []int                      { return []int{p.server.Process.Pid} }
+func (p *iperf) PIDs() []int                      { return []int{p.server.Process.Pid} }
 
 func (p *iperf) Close(context.Context) error {
 	_ = p.server.Process.Kill()

@@ -30,7 +30,7 @@ type lags struct {
 
 // sprinter is one whose latency can be measured.
 type sprinter interface {
-	name() string
+	Name() string
 	sprint(ctx context.Context, count int, pinned bool) (lags, error)
 	rest()
 	wake()
@@ -61,8 +61,8 @@ func (l *lane) add(got lags) {
 func measureLatency(ctx context.Context, o Options, fabricName string, report *Report) (err error) {
 	o.Total = bench.Size{Bytes: 1 << 20, Text: "1MiB"}
 	kind := fabricByName(fabricName)
-	f := &field{report: report}
-	defer func() { err = errors.Join(err, f.close()) }()
+	f := newField(report)
+	defer func() { err = errors.Join(err, f.Close()) }()
 	opening, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
 	var lanes []*lane
@@ -71,13 +71,13 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 		if err != nil {
 			return err
 		}
-		f.ours = append(f.ours, m)
+		f.Ours = append(f.Ours, m)
 		if err := m.openSmall(opening); err != nil {
 			return err
 		}
 		lanes = append(lanes, &lane{sprinter: m, pinned: o.Pin})
 	}
-	if child := f.ours[0].child; child == nil {
+	if child := f.Ours[0].child; child == nil {
 		report.Miss(bench.Absence{Peer: pingName, Fabric: fabricName, Why: twoProcesses})
 	} else {
 		ping, err := openPing(opening, child)
@@ -87,34 +87,17 @@ func measureLatency(ctx context.Context, o Options, fabricName string, report *R
 		defer ping.close()
 		lanes = append(lanes, &lane{sprinter: ping, pinned: o.Pin})
 	}
-	if rival := f.openRival(opening, o, kind); rival != nil {
-		lanes = append(lanes, &lane{sprinter: rival, rival: true})
+	// NIXL is the only peer with notifications; both of its sides poll.
+	if err := f.enter(opening, o, kind, []bench.Peer[contender]{nixlPeer(o, kind, false)}, false); err != nil {
+		return err
+	}
+	for _, rival := range f.Peers {
+		lanes = append(lanes, &lane{sprinter: rival.(*pythonPeer), rival: true})
 	}
 	if lanes, err = f.sprintAll(ctx, o, fabricName, lanes); err != nil {
 		return err
 	}
 	report.addLatency(fabricName, o.variants(), lanes)
-	return nil
-}
-
-// openRival starts NIXL, the only peer with notifications, with both sides
-// polling.
-func (f *field) openRival(ctx context.Context, o Options, kind fabricKind) *pythonPeer {
-	names, _ := f.wanted(o, kind, []string{"nixl"})
-	for _, name := range names {
-		who := peerByName(name)
-		absence := who.missing(o)
-		if absence == nil {
-			p, err := openNIXLWith(ctx, who, o, kind, false)
-			if err == nil {
-				f.join(p, who, kind)
-				return p
-			}
-			absence = bench.WhyNotPython(err, who.packages)
-		}
-		absence.Peer = name
-		f.report.Miss(*absence)
-	}
 	return nil
 }
 
@@ -124,17 +107,17 @@ func (f *field) sprintAll(ctx context.Context, o Options, fabricName string, lan
 	what := fmt.Sprintf("%s %d-byte write with notification", fabricName, smallBytes)
 	for round := range o.Rounds + 1 {
 		for _, l := range slices.Clone(lanes) {
-			o.Tell(bench.Progress{Row: 1, Rows: 1, What: what, Round: round, Rounds: o.Rounds, Who: l.name()})
+			o.Tell(bench.Progress{Row: 1, Rows: 1, What: what, Round: round, Rounds: o.Rounds, Who: l.Name()})
 			err := l.turn(ctx, round)
 			switch p, isPeer := l.sprinter.(contender); {
 			case err == nil:
 			case ctx.Err() != nil:
 				return nil, ctx.Err()
 			case l.rival && isPeer:
-				f.drop(p, err)
+				f.Drop(p, err)
 				lanes = slices.DeleteFunc(lanes, func(other *lane) bool { return other == l })
 			default:
-				return nil, fmt.Errorf("%s: round %d, %s: %w", what, round, l.name(), err)
+				return nil, fmt.Errorf("%s: round %d, %s: %w", what, round, l.Name(), err)
 			}
 		}
 	}

@@ -51,7 +51,7 @@ func (l *lane) row(until string) LatencyRow {
 		times = l.echo
 	}
 	return LatencyRow{
-		Who: l.name(), Until: until, P50: bench.NewScore(times[0]), P99: bench.NewScore(times[1]),
+		Who: l.Name(), Until: until, P50: bench.NewScore(times[0]), P99: bench.NewScore(times[1]),
 		PostingCores: bench.NewFigure(l.posting).Median, ServingCores: bench.NewFigure(l.serving).Median,
 	}
 }

@@ -31,7 +31,7 @@ func openMemcpy(ctx context.Context, o Options) (_ contender, err error) {
 	return m, nil
 }
 
-func (m *memcpy) name() string { return "memcpy" }
+func (m *memcpy) Name() string { return "memcpy" }
 
 func (m *memcpy) memory(i int) []byte { return m.pools[i].Bytes(0, m.pools[i].Size()) }
 
@@ -76,4 +76,4 @@ func (m *memcpy) verify(ctx context.Context) error {
 
 func (m *memcpy) rest()       {}
 func (m *memcpy) wake()       {}
-func (m *memcpy) pids() []int { return nil }
+func (m *memcpy) PIDs() []int { return nil }

@@ -85,7 +85,7 @@ func openOurs(ctx context.Context, o Options, kind fabricKind, v variant) (_ *ou
 	return m, err
 }
 
-func (m *ours) name() string { return m.variant.String() }
+func (m *ours) Name() string { return m.variant.String() }
 
 func (m *ours) load(ctx context.Context, c Case) error {
 	m.release()
@@ -202,7 +202,7 @@ func (m *ours) verify(ctx context.Context) error {
 func (m *ours) rest() {}
 func (m *ours) wake() {}
 
-func (m *ours) pids() []int {
+func (m *ours) PIDs() []int {
 	if m.child == nil {
 		return nil
 	}

@@ -9,46 +9,35 @@ import (
 	"meridian/prove/bench"
 )
 
-// peerKind is a library to be measured beside.
-type peerKind struct {
-	name string
-	// title says in the report what exactly is measured.
-	title string
-	// missing says why it is not here, or nil.
-	missing func(o Options) *bench.Absence
-	open    func(ctx context.Context, kind peerKind, o Options, f fabricKind) (contender, error)
-	// packages are what apt must bring for it.
-	packages string
+// peersOf are the peers beside a fabric, in the order of the report's columns.
+func peersOf(o Options, f fabricKind) []bench.Peer[contender] {
+	return []bench.Peer[contender]{
+		nixlPeer(o, f, true),
+		{
+			Name: "mooncake", Title: "Mooncake (tcp)", Packages: "libibverbs1 librdmacm1 libnuma1 libcurl4",
+			Missing: func() *bench.Absence { return bench.WithoutPython(o.PeersDir, "mooncake") },
+			Open:    func(ctx context.Context) (contender, error) { return openMooncake(ctx, o) },
+		},
+		{
+			Name: "iperf3", Title: "iperf3", Packages: "iperf3",
+			Missing: func() *bench.Absence { return bench.WithoutProgram("iperf3", "iperf3") },
+			Open:    func(ctx context.Context) (contender, error) { return openIperf(ctx, o) },
+		},
+		{Name: "memcpy", Title: "memcpy (Go, every core)", Open: func(ctx context.Context) (contender, error) { return openMemcpy(ctx, o) }},
+	}
 }
 
-// peers in the order of the report's columns.
-var peers = []peerKind{
-	{
-		name: "nixl", title: "NIXL", missing: func(o Options) *bench.Absence { return bench.WithoutPython(o.PeersDir, "nixl") }, open: openNIXL, packages: "libnuma1",
-	},
-	{
-		name: "mooncake", title: "Mooncake (tcp)", missing: func(o Options) *bench.Absence { return bench.WithoutPython(o.PeersDir, "mooncake") }, open: openMooncake,
-		packages: "libibverbs1 librdmacm1 libnuma1 libcurl4",
-	},
-	{
-		name: "iperf3", title: "iperf3", missing: func(Options) *bench.Absence { return bench.WithoutProgram("iperf3", "iperf3") }, open: openIperf, packages: "iperf3",
-	},
-	{
-		name: "memcpy", title: "memcpy (Go, every core)", missing: func(Options) *bench.Absence { return nil },
-		open: func(ctx context.Context, _ peerKind, o Options, _ fabricKind) (contender, error) {
-			return openMemcpy(ctx, o)
-		},
-	},
+// nixlPeer is NIXL, whose serving side may have a thread that makes progress.
+func nixlPeer(o Options, f fabricKind, servingThread bool) bench.Peer[contender] {
+	return bench.Peer[contender]{
+		Name: "nixl", Title: "NIXL", Packages: "libnuma1",
+		Missing: func() *bench.Absence { return bench.WithoutPython(o.PeersDir, "nixl") },
+		Open:    func(ctx context.Context) (contender, error) { return openNIXL(ctx, o, f, servingThread) },
+	}
 }
 
 // PeerNames lists who can be measured beside Meridian.
-func PeerNames() []string {
-	names := make([]string, len(peers))
-	for i, kind := range peers {
-		names[i] = kind.name
-	}
-	return names
-}
+func PeerNames() []string { return bench.PeerNames(peersOf(Options{}, fabricKind{})) }
 
 func (o *Options) validatePeers() error {
 	if len(o.Peers) == 1 && (o.Peers[0] == "auto" || o.Peers[0] == "none") {
@@ -62,25 +51,21 @@ func (o *Options) validatePeers() error {
 	return bench.Known("peer", o.Peers, PeerNames())
 }
 
-func openNIXL(ctx context.Context, kind peerKind, o Options, f fabricKind) (contender, error) {
-	return openNIXLWith(ctx, kind, o, f, true)
-}
-
-func openNIXLWith(ctx context.Context, kind peerKind, o Options, f fabricKind, servingThread bool) (*pythonPeer, error) {
+func openNIXL(ctx context.Context, o Options, f fabricKind, servingThread bool) (*pythonPeer, error) {
 	// "all" is UCX's default; said, so that no setting of the user's
 	// comes between.
 	environment := []string{"NIXL_LOG_LEVEL=ERROR", "UCX_LOG_LEVEL=error", "UCX_TLS=" + cmp.Or(f.nixlTransport, "all")}
 	if f.nixlTransport != "" {
 		environment = append(environment, "UCX_NET_DEVICES=lo")
 	}
-	return openPython(ctx, kind, pythonOptions{
-		python: bench.Interpreter(o.PeersDir, kind.name), environment: environment, poolBytes: poolBytes(o.Total.Bytes), servingThread: servingThread,
+	return openPython(ctx, "nixl", pythonOptions{
+		python: bench.Interpreter(o.PeersDir, "nixl"), environment: environment, poolBytes: poolBytes(o.Total.Bytes), servingThread: servingThread,
 	})
 }
 
-func openMooncake(ctx context.Context, kind peerKind, o Options, _ fabricKind) (contender, error) {
-	return openPython(ctx, kind, pythonOptions{
-		python: bench.Interpreter(o.PeersDir, kind.name), poolBytes: poolBytes(o.Total.Bytes),
+func openMooncake(ctx context.Context, o Options) (*pythonPeer, error) {
+	return openPython(ctx, "mooncake", pythonOptions{
+		python: bench.Interpreter(o.PeersDir, "mooncake"), poolBytes: poolBytes(o.Total.Bytes),
 		environment: []string{
 			"MC_FORCE_TCP=1", "MC_LOG_LEVEL=ERROR", "GLOG_minloglevel=2",
 			// Room for the largest batch that is posted; see mooncake_peer.py.

@@ -33,7 +33,7 @@ func openPing(ctx context.Context, child *bench.Process) (*ping, error) {
 
 const pingName = "ping-pong"
 
-func (p *ping) name() string { return pingName }
+func (p *ping) Name() string { return pingName }
 
 func (p *ping) sprint(ctx context.Context, count int, pinned bool) (got lags, err error) {
 	if err := bench.PlacePair(os.Getpid(), p.child.PID(), pinned); err != nil {

@@ -13,7 +13,7 @@ var drivers embed.FS
 
 // pythonPeer drives a peer through its Python package, in two processes.
 type pythonPeer struct {
-	kind peerKind
+	title string
 	*bench.Pair
 	version string
 	current Case
@@ -29,9 +29,9 @@ type pythonOptions struct {
 	servingThread bool
 }
 
-func openPython(ctx context.Context, kind peerKind, o pythonOptions) (_ *pythonPeer, err error) {
-	pair, err := bench.OpenPair(kind.name, drivers, o.python, kind.name+"_peer.py", o.environment)
-	p := &pythonPeer{kind: kind, Pair: pair}
+func openPython(ctx context.Context, name string, o pythonOptions) (_ *pythonPeer, err error) {
+	pair, err := bench.OpenPair(name, drivers, o.python, name+"_peer.py", o.environment)
+	p := &pythonPeer{title: name, Pair: pair}
 	defer p.Unless(ctx, &err)
 	if err != nil {
 		return p, err
@@ -43,7 +43,7 @@ func openPython(ctx context.Context, kind peerKind, o pythonOptions) (_ *pythonP
 	return p, err
 }
 
-func (p *pythonPeer) name() string { return p.kind.name }
+func (p *pythonPeer) Name() string { return p.title }
 
 func (p *pythonPeer) load(ctx context.Context, c Case) error {
 	p.current = c
@@ -72,7 +72,7 @@ func (p *pythonPeer) round(ctx context.Context, pinned bool) (float64, error) {
 	return gbps(p.current.Total, time.Duration(seconds*float64(time.Second))), nil
 }
 
-func (p *pythonPeer) pids() []int { return []int{p.Post.PID(), p.Serve.PID()} }
+func (p *pythonPeer) PIDs() []int { return []int{p.Post.PID(), p.Serve.PID()} }
 
 func (p *pythonPeer) rest() {
 	p.Post.Pause()

@@ -41,7 +41,7 @@ func TestRealPeers(t *testing.T) {
 func TestRealDefaultTransport(t *testing.T) {
 	o := smallRun(t)
 	o.Fabrics, o.PeersDir, o.Peers, o.Ops = []string{"host"}, peersDir, []string{"nixl"}, []string{"read", "write"}
-	if absence := peerByName("nixl").missing(o); absence != nil {
+	if absence := bench.WithoutPython(o.PeersDir, "nixl"); absence != nil {
 		require.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
 	}
 	report, err := Run(t.Context(), o)
@@ -62,7 +62,7 @@ func TestRealDefaultTransport(t *testing.T) {
 func TestRealLatency(t *testing.T) {
 	o := smallRun(t)
 	o.PeersDir, o.Peers, o.Latency, o.Rounds = peersDir, []string{"nixl"}, true, 1
-	if absence := peerByName("nixl").missing(o); absence != nil {
+	if absence := bench.WithoutPython(o.PeersDir, "nixl"); absence != nil {
 		require.Skip(t, "nixl", absence.Why+"; to have it: "+absence.Fix)
 	}
 	report, err := Run(t.Context(), o)

@@ -119,7 +119,7 @@ type runner struct {
 	atOnce bool
 }
 
-func (r runner) name() string {
+func (r runner) Name() string {
 	if r.atOnce {
 		return "hand-off"
 	}

@@ -39,7 +39,7 @@ type Row struct {
 
 // ratios has a key for every peer there could be.
 func (r *Row) ratios() map[string]*float64 {
-	all := make(map[string]*float64, len(peers))
+	all := make(map[string]*float64)
 	for _, name := range PeerNames() {
 		all[name] = nil
 		if f, there := r.beside[name]; there && f.Median > 0 {

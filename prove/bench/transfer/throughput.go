@@ -24,7 +24,7 @@ func measureThroughput(ctx context.Context, o Options, fabricName string, report
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.close()) }()
+	defer func() { err = errors.Join(err, f.Close()) }()
 	cases, blocks := o.cases()
 	for i, c := range cases {
 		what := fmt.Sprintf("%s %s %s %s", fabricName, c.Op, blocks[i], c.Layout)
@@ -34,7 +34,7 @@ func measureThroughput(ctx context.Context, o Options, fabricName string, report
 				o.Tell(bench.Progress{Row: i + 1, Rows: len(cases), What: what, Round: round, Rounds: o.Rounds, Who: who})
 			},
 		}
-		meter := bench.StartMeter(f.pids())
+		meter := bench.StartMeter(f.PIDs())
 		if err := h.run(ctx); err != nil {
 			return fmt.Errorf("%s: %w", what, err)
 		}
@@ -45,16 +45,16 @@ func measureThroughput(ctx context.Context, o Options, fabricName string, report
 
 // run warms everybody up and lets them move the row's bytes in turn.
 func (h *heat) run(ctx context.Context) error {
-	for _, m := range h.field.ours {
-		h.progress(0, m.name())
+	for _, m := range h.field.Ours {
+		h.progress(0, m.Name())
 		if err := h.turn(ctx, m, func(ctx context.Context) error { return h.warm(ctx, m) }); err != nil {
 			return err
 		}
 	}
 	h.eachPeer(ctx, 0, h.choose)
 	for round := 1; round <= h.rounds; round++ {
-		for _, m := range h.field.ours {
-			h.progress(round, m.name())
+		for _, m := range h.field.Ours {
+			h.progress(round, m.Name())
 			if err := h.turn(ctx, m, func(ctx context.Context) error { return h.score(ctx, m, round) }); err != nil {
 				return fmt.Errorf("round %d: %w", round, err)
 			}
@@ -78,15 +78,15 @@ func (h *heat) turn(ctx context.Context, who contender, do func(context.Context)
 
 // eachPeer gives every peer its turn; one that fails is dropped.
 func (h *heat) eachPeer(ctx context.Context, round int, do func(context.Context, contender) error) {
-	for _, p := range slices.Clone(h.field.peers) {
+	for _, p := range slices.Clone(h.field.Peers) {
 		if ctx.Err() != nil {
 			return
 		}
-		h.progress(round, p.name())
+		h.progress(round, p.Name())
 		err := h.turn(ctx, p, func(ctx context.Context) error { return do(ctx, p) })
 		if err != nil && ctx.Err() == nil {
 			delete(h.scores, p)
-			h.field.drop(p, err)
+			h.field.Drop(p, err)
 		}
 	}
 }
@@ -146,12 +146,12 @@ func (h *heat) score(ctx context.Context, who contender, round int) error {
 
 func (h *heat) report(r *Report, fabricName string, block bench.Size, others float64) {
 	beside := make(map[string]bench.Figure)
-	for _, p := range h.field.peers {
+	for _, p := range h.field.Peers {
 		if scores := h.scores[p]; len(scores) == h.rounds {
-			beside[p.name()] = bench.NewFigure(scores)
+			beside[p.Name()] = bench.NewFigure(scores)
 		}
 	}
-	for _, m := range h.field.ours {
+	for _, m := range h.field.Ours {
 		row := Row{
 			Fabric: fabricName, Op: h.c.Op, Block: block.Text, Layout: h.c.Layout, Checksum: m.checksum, Protect: m.protect,
 			Figure: bench.NewFigure(h.scores[m]), beside: beside, others: others,

@@ -30,13 +30,13 @@ func (a *actor) note(what string) error {
 	return nil
 }
 
-func (a *actor) name() string                     { return a.title }
+func (a *actor) Name() string                     { return a.title }
 func (a *actor) load(context.Context, Case) error { return a.note("load") }
 func (a *actor) clear(context.Context) error      { return a.note("clear") }
 func (a *actor) verify(context.Context) error     { return a.note("verify") }
 func (a *actor) rest()                            { a.awake = false }
 func (a *actor) wake()                            { a.awake = true }
-func (a *actor) pids() []int                      { return nil }
+func (a *actor) PIDs() []int                      { return nil }
 func (a *actor) Close(context.Context) error      { return a.note("close") }
 
 func (a *actor) round(_ context.Context, pinned bool) (float64, error) {
@@ -50,7 +50,8 @@ func TestPeersTakeTurns(t *testing.T) {
 	var diary []string
 	a := &actor{title: "a", diary: &diary, likesPins: true}
 	b := &actor{title: "b", diary: &diary}
-	f := &field{peers: []contender{a, b}, report: &Report{}}
+	f := newField(&Report{})
+	f.Peers = []contender{a, b}
 	h := &heat{field: f, rounds: 3, progress: func(int, string) {}, scores: map[contender][]float64{}, pinned: map[contender]bool{}}
 	if err := h.run(t.Context()); err != nil {
 		t.Fatal(err)
@@ -74,13 +75,14 @@ func TestPeerThatFails(t *testing.T) {
 		var diary []string
 		bad := &actor{title: "bad", diary: &diary, failAt: at}
 		good := &actor{title: "good", diary: &diary}
-		f := &field{peers: []contender{bad, good}, report: &Report{}}
+		f := newField(&Report{})
+		f.Peers = []contender{bad, good}
 		h := &heat{field: f, rounds: 2, progress: func(int, string) {}, scores: map[contender][]float64{}, pinned: map[contender]bool{}}
 		if err := h.run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if len(f.peers) != 1 || len(h.scores) != 1 || len(h.scores[good]) != 2 {
-			t.Errorf("%s: %d peers, scores %v", at, len(f.peers), h.scores)
+		if len(f.Peers) != 1 || len(h.scores) != 1 || len(h.scores[good]) != 2 {
+			t.Errorf("%s: %d peers, scores %v", at, len(f.Peers), h.scores)
 		}
 		if len(f.report.Absent) != 1 || f.report.Absent[0].String() != "bad is absent: it failed: no luck" {
 			t.Errorf("%s: %v", at, f.report.Absent)

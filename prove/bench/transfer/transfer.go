@@ -123,7 +123,7 @@ func (o *Options) cases() (all []Case, blocks []bench.Size) {
 
 // contender is one that can do a row's work.
 type contender interface {
-	name() string
+	bench.Contender
 	// load makes ready for a row: contents in the source, none in the
 	// destination.
 	load(ctx context.Context, c Case) error
@@ -135,9 +135,6 @@ type contender interface {
 	// rest and wake come around everybody else's turn.
 	rest()
 	wake()
-	// pids are its processes, without this one.
-	pids() []int
-	Close(ctx context.Context) error
 }
 
 // roundLimit bounds one round of one contender: far more than the slowest
