@@ -24,6 +24,7 @@ type KeepMachine struct {
 	piece   int // how many units one has at most
 	owners  []string
 	at      int
+	again   bool // the owner has just taken the beginning of a piece, and is asked for the rest of it
 	state   keepState
 	outcome Verdict
 }
@@ -99,13 +100,15 @@ func (k *KeepMachine) Answered(a *KeepAnswer) {
 	if k.state != keepAsked {
 		return
 	}
+	again := k.again
+	k.again = false
 	switch {
 	case a != nil && a.Verdict == Taken:
 		k.state = keepCopies
 	case a == nil:
 		k.askNext(Busy)
-	case a.Verdict == Full:
-		k.askNext(Full)
+	case a.Verdict == Full, again && a.Verdict == Busy:
+		k.askNext(a.Verdict)
 	case a.Verdict == Have: // another keeps the same just now
 		_, end := k.Piece()
 		k.goOn(end)
@@ -124,17 +127,19 @@ func (k *KeepMachine) askNext(why Verdict) {
 	}
 }
 
-// Copied hears which units of the piece its owner took. What comes before them was there; for
-// what comes behind them it has no room.
+// Copied hears which units of the piece its owner took. What comes before them was there; what
+// comes behind them it had no room for, or others have begun to bring: it is asked once more.
 func (k *KeepMachine) Copied(first, end int) {
 	if k.state != keepCopies {
 		return
 	}
 	begin, whole := k.Piece()
-	first, end = max(first, begin), min(end, whole)
+	first, end = max(first, begin), max(begin, min(end, whole))
 	k.Kept += max(0, end-first)
 	if k.goOn(end); end < whole {
-		k.askNext(Full)
+		if k.again = end > first; !k.again {
+			k.askNext(Full)
+		}
 	}
 }
 

@@ -73,20 +73,25 @@ func TestKeeping(t *testing.T) {
 	}
 }
 
-// A long one goes piece after piece, to the owner that took the last one; the rest of what an
-// owner had no room for goes to the next.
+// A long one goes piece after piece, to the owner that took the last one. Who takes the beginning
+// of a piece is asked for the rest, and then the next owner.
 func TestKeepingInPieces(t *testing.T) {
 	for _, c := range []struct {
-		steps       string // what each that is asked does: takes it, takes one unit, takes all but the first, has it, is full, busy
+		steps       string // what each that is asked does: takes it, takes one unit, takes none, takes all but the first, has it, is full, busy
 		want        string // who was asked for which units
 		kept        int
 		wantOutcome keys.Verdict
 	}{
 		{"tttt", "a0-3 a3-6 a6-9 a9-10", 10, keys.Taken},
-		{"t1tt", "a0-3 a3-6 c4-7 c7-10", 10, keys.Taken},
+		{"t1tt", "a0-3 a3-6 a4-7 a7-10", 10, keys.Taken},
+		{"t1ftt", "a0-3 a3-6 a4-7 c4-7 c7-10", 10, keys.Taken},
+		{"t1btt", "a0-3 a3-6 a4-7 c4-7 c7-10", 10, keys.Taken},
+		{"t1tb", "a0-3 a3-6 a4-7 a7-10", 7, keys.Busy},
+		{"t1h1h", "a0-3 a3-6 a4-7 a7-10 a8-10", 5, keys.Taken},
+		{"t0ttt", "a0-3 a3-6 c3-6 c6-9 c9-10", 10, keys.Taken},
 		{"tftt1", "a0-3 a3-6 c3-6 c6-9 c9-10", 10, keys.Taken},
 		{"tfff", "a0-3 a3-6 c3-6 b3-6", 3, keys.Full},
-		{"t1f1", "a0-3 a3-6 c4-7 b4-7", 5, keys.Full},
+		{"t1f1ff", "a0-3 a3-6 a4-7 c4-7 c5-8 b5-8", 5, keys.Full},
 		{"tb", "a0-3 a3-6", 3, keys.Busy},
 		{"hstt", "a0-3 a3-6 a6-9 a9-10", 6, keys.Taken},
 		{"hhhh", "a0-3 a3-6 a6-9 a9-10", 0, keys.Have},
@@ -105,6 +110,8 @@ func TestKeepingInPieces(t *testing.T) {
 			switch step {
 			case 't':
 				k.Copied(0, end+5) // what an owner says is more than it was given counts as all
+			case '0':
+				k.Copied(first, first)
 			case '1':
 				k.Copied(first, first+1)
 			case 's':
