@@ -1,12 +1,8 @@
 package lifecycle
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"testing"
-
-	"pgregory.net/rapid"
 
 	"meridian/decide/placement"
 	"meridian/serve/openai"
@@ -242,105 +238,4 @@ func TestFlowFails(t *testing.T) {
 			t.Errorf("%s: %+v %v", name, got, got.Fault)
 		}
 	}
-}
-
-// Whatever happens, a request ends soon, never asks an engine again that failed
-// it, but for one whose hand-off failed, without it and once, and for those that were full when
-// the answer has begun, and never begins twice what a client has seen.
-func TestFlowLaws(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		f := &Route{}
-		next := f.Start()
-		failed, full := make(map[string]bool), make(map[string]bool)
-		used := make(map[string]bool) // tickets by who may have used them
-		tickets, moves, began := 0, 0, false
-		some := func(t *rapid.T) Trouble {
-			kind := rapid.SampledFrom([]TroubleKind{Lost, Lost, Lost, Busy, Refused}).Draw(t, "kind")
-			reached := kind == Lost && rapid.Bool().Draw(t, "reached")
-			answered := reached && rapid.Bool().Draw(t, "answered")
-			return Trouble{Kind: kind, Reached: reached, Answered: answered, Engine: next.Engine, Fault: openai.Unavailable("x")}
-		}
-		choose := func(prefill bool) (placement.Choice, error) {
-			free := slices.DeleteFunc([]string{"0", "1", "2", "3"}, func(id string) bool { return f.Avoids("d" + id) })
-			if len(free) == 0 {
-				return placement.Choice{}, placement.ErrNoEngine
-			}
-			c := placement.Choice{Decode: "d" + rapid.SampledFrom(free).Draw(t, "decode")}
-			if prefill && rapid.Bool().Draw(t, "split") {
-				for n := range 4 {
-					if id := fmt.Sprintf("p%d", n); !f.Avoids(id) {
-						c.Prefill = id
-					}
-				}
-			}
-			return c, nil
-		}
-		for steps := 0; next.Do != DoEnd && next.Do != DoFail; steps++ {
-			if steps > 40+2*maxWaits {
-				t.Fatal("it does not end")
-			}
-			if next.Engine != "" && (failed[next.Engine] || full[next.Engine] && !began) && next.Do != DoPlacePrefix {
-				t.Fatalf("%s failed and is asked again: %+v", next.Engine, next)
-			}
-			switch next.Do {
-			case DoPlace, DoPlaceDecode, DoMove:
-				if next.Do == DoPlace && began {
-					t.Fatal("a stream that has begun starts anew")
-				}
-				next = f.Placed(choose(next.Do == DoPlace))
-			case DoPlacePrefix:
-				if rapid.Bool().Draw(t, "nobody") {
-					next = f.PrefillGone()
-					break
-				}
-				next = f.Placed(placement.Choice{Prefill: "p9", Decode: next.Engine}, nil)
-			case DoPrefill:
-				if rapid.Bool().Draw(t, "prefill fails") {
-					failed[next.Engine] = true
-					next = f.PrefillFailed(some(t))
-					break
-				}
-				tickets++
-				next = f.Prefilled(rapid.Bool().Draw(t, "ticket"))
-			case DoDecode:
-				ticket := fmt.Sprint(tickets)
-				if next.Ticket && used[ticket] {
-					t.Fatal("a ticket is used twice")
-				}
-				if (next.Resume != ResumeNever) != began {
-					t.Fatalf("began: %v, and the step is %+v", began, next)
-				}
-				if rapid.Bool().Draw(t, "begins") {
-					f.Began(ResumeExact, "")
-					began = true
-				}
-				if rapid.Bool().Draw(t, "finishes") {
-					next = f.Finished()
-					break
-				}
-				if began && rapid.Bool().Draw(t, "leaves") {
-					if moves++; moves > 2*MaxMoves {
-						t.Fatal("it moves without end")
-					}
-					used[ticket] = used[ticket] || next.Ticket
-					tickets++
-					from := next.Engine
-					next = f.Moved(from, rapid.Bool().Draw(t, "with a ticket"))
-					failed[from] = f.Avoids(from)
-					break
-				}
-				trouble := some(t)
-				used[ticket] = used[ticket] || next.Ticket && trouble.Reached
-				if trouble.Kind == Busy {
-					full[next.Engine] = true
-				} else {
-					failed[next.Engine] = !next.Ticket || !trouble.Answered || began
-				}
-				next = f.DecodeFailed(trouble)
-			}
-		}
-		if next.Do == DoFail && next.Fault == nil {
-			t.Fatal("it fails without saying why")
-		}
-	})
 }
