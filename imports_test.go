@@ -16,7 +16,7 @@ var anyTestUses = []string{"github.com/google/go-cmp", "pgregory.net/rapid", "go
 // computing is what pure rooms may import of the standard library: nothing in
 // it waits, reads a clock, rolls dice or touches the world.
 var computing = []string{
-	"bytes", "cmp", "container/heap", "encoding/binary", "encoding/hex", "errors", "fmt", "hash", "iter", "maps", "math", "math/bits",
+	"bytes", "cmp", "container/heap", "encoding/binary", "encoding/hex", "encoding/json", "errors", "fmt", "hash", "iter", "maps", "math", "math/bits",
 	"slices", "sort", "strconv", "strings", "unicode", "unicode/utf8",
 }
 

@@ -36,9 +36,9 @@ func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
 		x.mayLeave(&d, about)
 	}
 	began := time.Now()
-	x.life.Asked(began)
+	x.life.Asked(instant(began))
 	trouble := x.decodeLeg(&d, about)
-	end := lifecycle.DecodeEnd{Span: upstream.SpanOf(d.leg.Traced), Took: time.Since(began), Trouble: trouble, Move: d.leg.Move}
+	end := lifecycle.DecodeEnd{Span: upstream.SpanOf(d.leg.Traced), Took: span(time.Since(began)), Trouble: trouble, Move: d.leg.Move}
 	if x.departure != nil {
 		end.Order = orderOf(x.departure)
 	}
@@ -130,7 +130,7 @@ func (x *exchange) arrived() bool {
 	defer x.tell()
 	x.promising.Lock()
 	defer x.promising.Unlock()
-	return x.life.Arrived(time.Now(), x.promised.beside())
+	return x.life.Arrived(instant(time.Now()), x.promised.beside())
 }
 
 // endGreedy: the answer was complete but for its end.
@@ -165,7 +165,7 @@ func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) *lifecycle
 			chunk.Parse(data)
 		}
 	}
-	data, now := chunk.Raw(), time.Now()
+	data, now := chunk.Raw(), instant(time.Now())
 	x.said.Add(&chunk, false)
 	if chunk.Report != nil {
 		x.life.Reported(openai.ParseReport(chunk.Report), x.promised.beside())

@@ -9,6 +9,7 @@ import (
 
 	"meridian/decide/placement"
 	"meridian/internal/budget"
+	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/lifecycle"
@@ -52,7 +53,7 @@ func (x *exchange) run() {
 		x.tell()
 		// Who has the whole answer may go: that is no abandoning.
 		if c := x.client(); c.Why != "" && next.Do != lifecycle.DoEnd {
-			x.life.Cancel(c.Why, time.Now())
+			x.life.Cancel(c.Why, instant(time.Now()))
 			return
 		}
 		switch next.Do {
@@ -84,7 +85,7 @@ func (x *exchange) finish() {
 	if x.out.Err != nil {
 		broken = x.out.Err.Error()
 	}
-	x.life.Finish(broken, time.Now())
+	x.life.Finish(broken, instant(time.Now()))
 	x.tell()
 	r := x.life.Record
 	x.g.warmer.Answered(warm.Ended{Request: x.life.Request, Said: x.said, Finished: r.Outcome == ledger.Finished, Finish: r.Finish, Thought: x.life.Thought()})
@@ -94,7 +95,7 @@ func (x *exchange) finish() {
 func (x *exchange) fail(fault *openai.Error) {
 	c := x.client()
 	x.out.Fault(fault, x.life.Record)
-	x.life.Fail(fault, c, time.Now())
+	x.life.Fail(fault, c, instant(time.Now()))
 	x.tell()
 }
 
@@ -117,7 +118,7 @@ func (x *exchange) place(s lifecycle.Step) lifecycle.Step {
 	lost := x.g.roster.LastLoss()
 	for {
 		news, now := x.g.roster.News(), time.Now()
-		next, wait := x.life.Place(s, lifecycle.Scene{Now: now, Engines: x.g.roster.Candidates(x.life.Wants(), now), Lost: lost})
+		next, wait := x.life.Place(s, lifecycle.Scene{Now: instant(now), Engines: x.g.roster.Candidates(x.life.Wants(), now), Lost: instant(lost)})
 		if x.tell(); wait == nil || !x.waitFor(wait, news) {
 			return next
 		}
@@ -130,7 +131,7 @@ func (x *exchange) waitFor(w *lifecycle.Wait, news <-chan struct{}) bool {
 	if w.Room {
 		defer x.g.moves.Stand()()
 	}
-	patience := time.NewTimer(w.Most)
+	patience := time.NewTimer(lasting(w.Most))
 	defer patience.Stop()
 	select {
 	case <-news:
@@ -181,7 +182,7 @@ func (g *Gateway) learn(l *lifecycle.Life, effect lifecycle.Effect) {
 	case lifecycle.Served:
 		of(e.Engine, func(e *roster.Engine) { e.Served.Add(1) })
 	case lifecycle.Full:
-		of(e.Engine, func(engine *roster.Engine) { g.roster.Refused(engine, e.Wait) })
+		of(e.Engine, func(engine *roster.Engine) { g.roster.Refused(engine, e.Fault.RetryAfter) })
 	case lifecycle.EngineLost:
 		g.roster.Hurry()
 	case lifecycle.HasPrompt:
@@ -212,3 +213,10 @@ func known(e *roster.Engine) lifecycle.Engine {
 		Shares: e.Shares(), Unit: int(e.Unit.Load()), Home: e.Home.Load() != nil, Stray: e.Stray.Load(),
 	}
 }
+
+// instant is a time as lives have it, which know no clock.
+func instant(t time.Time) kv.Instant { return kv.Instant(roster.Instant(t) / int64(time.Microsecond)) }
+
+// span is a time that something takes, as lives have it, and lasting one that they tell.
+func span(d time.Duration) kv.Instant    { return kv.Instant(d.Microseconds()) }
+func lasting(s kv.Instant) time.Duration { return time.Duration(s) * time.Microsecond }

@@ -31,13 +31,13 @@ func (x *exchange) offer(key string) lifecycle.Step {
 	if e == nil || !e.Offers() {
 		return x.life.NoOffer()
 	}
-	ctx, cancel := context.WithTimeout(x.ctx, min(x.life.MayOfferFor(), x.g.options.PrefillTimeout))
+	ctx, cancel := context.WithTimeout(x.ctx, min(lasting(x.life.MayOfferFor()), x.g.options.PrefillTimeout))
 	defer cancel()
 	run := newPrefill(e, upstream.NewTransfer(), x.trace.Leg())
 	run.path = openai.PathCompletions
 	prompt, sofar := x.life.SoFar()
 	run.Params, run.Trouble = x.prefillLeg(ctx, run, x.legs.Offer(upstream.DecodeLeg{Transfer: run.Transfer, Traced: run.traced, Prompt: prompt, Sofar: sofar}, e.About.Load()))
-	run.Took = time.Since(run.Began)
+	run.Took = instant(time.Now()) - run.Began
 	run.Late = errors.Is(ctx.Err(), context.DeadlineExceeded)
 	return x.life.OfferEnded(x.ended(run))
 }

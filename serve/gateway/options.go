@@ -184,7 +184,7 @@ func (o *Options) complete() error {
 
 // rules are what lives go by.
 func (o *Options) rules() lifecycle.Rules {
-	return lifecycle.Rules{Place: o.Place, NoResume: o.NoResume, EngineWait: o.EngineWait, RoomWait: o.QueueTimeout, PromiseTokens: o.PromiseTokens, MoveAtThinkEnd: o.MoveAtThinkEnd}
+	return lifecycle.Rules{Place: o.Place, NoResume: o.NoResume, EngineWait: span(o.EngineWait), RoomWait: span(o.QueueTimeout), PromiseTokens: o.PromiseTokens, MoveAtThinkEnd: o.MoveAtThinkEnd}
 }
 
 // warnOfFiles says so where connections and legs may need more descriptors than

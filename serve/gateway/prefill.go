@@ -38,7 +38,7 @@ func (p *prefillRun) beside() lifecycle.Beside {
 	}
 	select {
 	case <-p.done:
-		return lifecycle.Beside{Runs: true, Over: true, Ended: p.Began.Add(p.Took), Took: p.Took}
+		return lifecycle.Beside{Runs: true, Over: true, Ended: p.Began + p.Took, Took: p.Took}
 	default:
 		return lifecycle.Beside{Runs: true}
 	}
@@ -74,7 +74,7 @@ func (x *exchange) beginPrefill(e *roster.Engine, t kv.ID, promised bool) *prefi
 		defer computed()
 		defer x.keepPanic(run)
 		run.Params, run.Trouble = x.prefillLeg(ctx, run, body)
-		run.Took = time.Since(run.Began)
+		run.Took = instant(time.Now()) - run.Began
 		if run.Trouble != nil || run.Params == nil {
 			x.promiseLost(run)
 		}
@@ -125,7 +125,7 @@ func (x *exchange) ended(run *prefillRun) lifecycle.PrefillEnd {
 // newPrefill is a prefill leg that begins now.
 func newPrefill(e *roster.Engine, t kv.ID, traced trust.Trace) *prefillRun {
 	run := &prefillRun{engine: e, traced: traced, done: make(chan struct{})}
-	run.Transfer, run.Span, run.Began = t, upstream.SpanOf(run.traced), time.Now()
+	run.Transfer, run.Span, run.Began = t, upstream.SpanOf(run.traced), instant(time.Now())
 	return run
 }
 

@@ -41,10 +41,10 @@ func TestDecodeIsPromisedTheCache(t *testing.T) {
 			if legsOf(record) != "prefill p0, decode d0" || record.Legs[1].KV != openai.KVHandoff || cell.Metrics().FellBack != 0 {
 				t.Fatalf("got %s", record)
 			}
-			if early := record.Legs[1].StartMs < lifecycle.Milliseconds(prefill); early != c.promised {
+			if early := record.Legs[1].StartMs < lifecycle.Milliseconds(span(prefill)); early != c.promised {
 				t.Errorf("decode was asked at once: %v\n%s", early, record)
 			}
-			if record.Latency.PrefillMs < lifecycle.Milliseconds(prefill) {
+			if record.Latency.PrefillMs < lifecycle.Milliseconds(span(prefill)) {
 				t.Errorf("prefill is said to take %g ms", record.Latency.PrefillMs)
 			}
 		})
@@ -180,7 +180,7 @@ func TestUseAndLossExcludeEachOther(t *testing.T) {
 		use := func() bool {
 			x.promising.Lock()
 			defer x.promising.Unlock()
-			return x.life.Arrived(time.Now(), x.promised.beside())
+			return x.life.Arrived(1, x.promised.beside())
 		}
 		run := &prefillRun{}
 		run.alive, run.lose = context.WithCancel(t.Context())

@@ -131,7 +131,7 @@ func (p *passed) run(id string) *openai.Error {
 		e := p.g.roster.LeastBusy(p.model, avoid)
 		if e == nil {
 			fault := openai.Unavailable("no engine can be asked for %s now", p.r.URL.Path).WithCode(openai.CodeEngineLost)
-			fault.RetryAfter = lifecycle.RetryAfter
+			fault.RetryAfter = openai.EngineRetry
 			return fault
 		}
 		trouble := p.send(e, id)

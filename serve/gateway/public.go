@@ -144,7 +144,7 @@ func (g *Gateway) generate(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(record.ClientID, record.ID))
 	x := &exchange{
 		g: g, ctx: r.Context(), out: edge.NewWriter(w, r, g.options.ClientTimeout), trace: trace, body: g.admission.Body(), legs: upstream.Legs{ID: id},
-		life: lifecycle.New(lifecycle.Options{ID: id, Record: record, Began: began, Rules: g.options.rules()}),
+		life: lifecycle.New(lifecycle.Options{ID: id, Record: record, Began: instant(began), Rules: g.options.rules()}),
 	}
 	defer g.complete(x)
 	defer x.body.Release()
@@ -168,7 +168,7 @@ func (x *exchange) admit(r *http.Request) *openai.Error {
 	if fault := x.g.admission.Enter(x.ctx); fault != nil {
 		return fault
 	}
-	x.life.Admitted(time.Now())
+	x.life.Admitted(instant(time.Now()))
 	return nil
 }
 

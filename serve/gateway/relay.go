@@ -6,6 +6,7 @@ import (
 	"io"
 	"time"
 
+	"meridian/kv"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
@@ -25,11 +26,11 @@ type relay struct {
 	thoughts *thought.Split // nil where the engine's chunks go as they come
 
 	chunk openai.Chunk
-	now   time.Time // when it came
-	whole bool      // the chunk is one token, with its text
-	text  string    // of a greedy leg's chunk, without what the client has
-	held  []byte    // events that say nothing yet, before the first that does
-	ready []byte    // events to be written
+	now   kv.Instant // when it came
+	whole bool       // the chunk is one token, with its text
+	text  string     // of a greedy leg's chunk, without what the client has
+	held  []byte     // events that say nothing yet, before the first that does
+	ready []byte     // events to be written
 }
 
 // flushBytes is how much is gathered at most before it is written.
@@ -127,7 +128,7 @@ func (r *relay) flush() {
 // take looks at one event and makes ready what the client gets of it.
 func (r *relay) take(data []byte) *lifecycle.Trouble {
 	x := r.x
-	r.now = time.Now()
+	r.now = instant(time.Now())
 	if !r.chunk.Parse(data) {
 		r.ready = openai.AppendEvent(r.ready, data)
 		return nil
@@ -209,7 +210,7 @@ func (r *relay) timed(s lifecycle.Sample) {
 		if think {
 			phase = phaseThinkITL
 		}
-		r.x.g.count.phases[phase].observe(gap, tokens)
+		r.x.g.count.phases[phase].observe(lasting(gap), tokens)
 	}
 }
 

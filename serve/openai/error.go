@@ -29,6 +29,16 @@ const (
 	CodeDraining      = "draining" // of an engine that ends, and lets what runs finish or leave
 )
 
+// Statuses by which rooms decide that speak no HTTP.
+const (
+	StatusOK                  = http.StatusOK
+	StatusInternalServerError = http.StatusInternalServerError
+	StatusGatewayTimeout      = http.StatusGatewayTimeout
+)
+
+// EngineRetry is how soon engines that were lost may be back.
+const EngineRetry = time.Second
+
 // Error is the error object of the API, and an error.
 type Error struct {
 	Message string  `json:"message"`

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"slices"
-	"time"
 
 	"meridian/decide/placement"
 	"meridian/internal/clip"
@@ -16,7 +15,7 @@ type decodeLeg struct {
 	Step
 	engine   Engine
 	record   ledger.Leg
-	asked    time.Time
+	asked    kv.Instant
 	before   int  // tokens of the answer that were there
 	resumed  bool // the client has the beginning from another engine
 	given    bool // a ticket or a promise
@@ -102,11 +101,11 @@ func (l *Life) AskDecode(s Step, e Engine) (a Asked, before *Step) {
 }
 
 // Asked takes in that the decode leg is sent.
-func (l *Life) Asked(now time.Time) { l.leg.asked = now }
+func (l *Life) Asked(now kv.Instant) { l.leg.asked = now }
 
 // Arrived takes in that the first of a leg's answer is here. It is false where that comes too
 // late: the promised prefill leg has failed, and this one is given up.
-func (l *Life) Arrived(now time.Time, prefill Beside) bool {
+func (l *Life) Arrived(now kv.Instant, prefill Beside) bool {
 	g := &l.leg
 	switch {
 	case g.arrived:
@@ -116,7 +115,7 @@ func (l *Life) Arrived(now time.Time, prefill Beside) bool {
 	}
 	g.arrived = true
 	l.passage.Land(now)
-	l.roomUntil = time.Time{}
+	l.roomUntil = 0
 	if g.given {
 		l.ticket.Use() // also where the client leaves in the middle
 	} else if l.route.Ticket { // it went back to the engine whose ticket it is
@@ -145,7 +144,7 @@ type Order struct {
 type DecodeEnd struct {
 	Engine  Engine // as it is known now
 	Span    string
-	Took    time.Duration
+	Took    kv.Instant
 	Trouble *Trouble
 	Order   Order
 	Move    kv.ID // under which it may have left
@@ -159,7 +158,7 @@ func (l *Life) DecodeEnded(d DecodeEnd) Step {
 	g.record.Span, g.record.Tokens = d.Span, l.answer.Tokens-g.before
 	full := t != nil && t.Kind == Busy
 	if full {
-		l.effect(Full{g.engine.Key, t.Fault.RetryAfter})
+		l.effect(Full{g.engine.Key, t.Fault})
 	}
 	if g.Ticket && (t == nil || t.Reached && t.Kind != Refused) {
 		l.ticket.Use()

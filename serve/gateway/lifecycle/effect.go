@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"time"
-
 	"meridian/kv"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
@@ -53,7 +51,7 @@ type (
 	// Full: an engine took no more, and says for how long.
 	Full struct {
 		Engine string
-		Wait   time.Duration
+		Fault  *openai.Error
 	}
 	// EngineLost: engines are to be asked soon whether they are there.
 	EngineLost struct{}

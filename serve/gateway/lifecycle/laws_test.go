@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -22,7 +21,7 @@ type world struct {
 	*rapid.T
 	l    *Life
 	kind openai.EngineKind
-	now  time.Time
+	now  kv.Instant
 
 	ids     int
 	offered map[kv.ID]bool // ids of hand-offs
@@ -163,7 +162,7 @@ func (w *world) place(s Step) Step {
 		if w.tell(); wait == nil {
 			return next
 		}
-		w.now = w.now.Add(wait.Most)
+		w.now = w.now + wait.Most
 	}
 	w.Fatal("it waits without end")
 	return s
@@ -231,9 +230,9 @@ func (w *world) decode(s Step) Step {
 	if said := slices.Concat(asked.SoFar, l.leg.again.Tokens); l.Begun() && l.route.Resume != ResumeNever && !slices.Equal(said, w.sent) {
 		w.Fatalf("the client has %v, and another goes on after %v", w.sent, said)
 	}
-	w.now = w.now.Add(time.Millisecond)
+	w.now = w.now + kv.Millisecond
 	l.Asked(w.now)
-	end := DecodeEnd{Engine: w.engine(s.Engine), Took: time.Millisecond}
+	end := DecodeEnd{Engine: w.engine(s.Engine), Took: kv.Millisecond}
 	if asked.MayLeave {
 		end.Order = Order{Given: w.may("ordered"), Why: MoveReason(rapid.IntRange(0, 4).Draw(w.T, "why")), To: "d2"}
 		end.Move = w.fresh()
@@ -347,7 +346,7 @@ func (w *world) chunk(greedy bool) {
 			w.Fatal("what is new was said before")
 		}
 	}
-	w.now = w.now.Add(time.Millisecond)
+	w.now = w.now + kv.Millisecond
 	w.l.Took(w.now, Sample{Thought: c.Thought, Answered: c.Answered, Tokens: len(c.Tokens)})
 	w.l.Begin(w.engine("d0"), c)
 	w.sent = append(w.sent, c.Tokens...)
@@ -369,7 +368,7 @@ func TestFlowLaws(t *testing.T) {
 			failed: make(map[string]bool), full: make(map[string]bool), begun: make(map[string]int), did: make(map[string]int),
 		}
 		w.l = New(Options{ID: kv.ID{1}, Record: &ledger.Record{}, Began: placedAt, Rules: Rules{
-			EngineWait: time.Second, RoomWait: time.Second, PromiseTokens: 1 << 20, MoveAtThinkEnd: w.may("moves at the end of thoughts"), NoResume: w.rarely("no resume"),
+			EngineWait: kv.Second, RoomWait: kv.Second, PromiseTokens: 1 << 20, MoveAtThinkEnd: w.may("moves at the end of thoughts"), NoResume: w.rarely("no resume"),
 		}})
 		w.l.Request = &request.Request{Endpoint: openai.PathCompletions, Stream: !w.rarely("whole"), Greedy: true, Plain: true, Answers: 1, Each: 1, Tokens: 40, MaxTokens: &limit}
 		w.l.Admitted(w.now)

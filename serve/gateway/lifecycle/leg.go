@@ -2,10 +2,10 @@ package lifecycle
 
 import (
 	"cmp"
-	"net/http"
-	"time"
 
+	"meridian/kv"
 	"meridian/see/ledger"
+	"meridian/serve/openai"
 )
 
 // LegEnd is how a leg ended.
@@ -31,9 +31,9 @@ func endOf(t *Trouble) LegEnd {
 }
 
 // noteLeg puts a leg into the record. t is nil for one that went well.
-func (l *Life) noteLeg(leg ledger.Leg, began time.Time, took time.Duration, t *Trouble, c Client) {
+func (l *Life) noteLeg(leg ledger.Leg, began, took kv.Instant, t *Trouble, c Client) {
 	leg.StartMs, leg.Ms = l.clock.Since(began), Milliseconds(took)
-	leg.Status = http.StatusOK
+	leg.Status = openai.StatusOK
 	end := endOf(t)
 	if t != nil {
 		leg.Status, leg.Problem = t.Fault.Status, t.Fault.Recorded()

@@ -1,9 +1,7 @@
 package lifecycle
 
 import (
-	"net/http"
 	"slices"
-	"time"
 
 	"meridian/decide/placement"
 	"meridian/kv"
@@ -29,18 +27,18 @@ type Life struct {
 	passage *Passage // of the move that is on its way, or the last
 
 	effects     []Effect
-	engineUntil time.Time // until when it waits for an engine to come; zero while one is there
-	waited      bool      // for an engine to come, in vain
-	roomUntil   time.Time // until when a stream that has begun waits for an engine that has room; zero while one has it
-	chosen      int       // moves by choice
-	thoughtOver bool      // its thought has ended
+	engineUntil kv.Instant // until when it waits for an engine to come; zero while one is there
+	waited      bool       // for an engine to come, in vain
+	roomUntil   kv.Instant // until when a stream that has begun waits for an engine that has room; zero while one has it
+	chosen      int        // moves by choice
+	thoughtOver bool       // its thought has ended
 }
 
 // Options of a life.
 type Options struct {
 	ID     kv.ID // of the request, and of its first hand-off
 	Record *ledger.Record
-	Began  time.Time
+	Began  kv.Instant
 	Rules  Rules
 }
 
@@ -53,12 +51,12 @@ const (
 	// maxChosenMoves is how often a request leaves by choice, chosenRest how long it stays
 	// before it does again, and leastLeft how many tokens it must have left.
 	maxChosenMoves = 2
-	chosenRest     = 2 * time.Second
+	chosenRest     = 2 * kv.Second
 	leastLeft      = 16
 )
 
 // Admitted takes in that it is the request's turn.
-func (l *Life) Admitted(now time.Time) { l.clock.Admitted = now }
+func (l *Life) Admitted(now kv.Instant) { l.clock.Admitted = now }
 
 // Start is the first step.
 func (l *Life) Start() Step { return l.route.Start() }
@@ -95,12 +93,12 @@ func (l *Life) IsComplete() bool { return l.answer.Ends >= l.Request.Answers }
 
 // mayChoose tells whether the request may leave an engine that it need not leave: not often, not
 // soon again, and not when it is about to end.
-func (l *Life) mayChoose(now time.Time) bool {
+func (l *Life) mayChoose(now kv.Instant) bool {
 	left := leastLeft
 	if limit := l.Request.MaxTokens; limit != nil {
 		left = *limit - l.answer.Tokens
 	}
-	return l.chosen < maxChosenMoves && left >= leastLeft && (l.passage == nil || now.Sub(l.passage.Last) >= chosenRest)
+	return l.chosen < maxChosenMoves && left >= leastLeft && (l.passage == nil || now-l.passage.Last >= chosenRest)
 }
 
 // leave begins a move from an engine.
@@ -145,9 +143,9 @@ func (l *Life) landed(report *openai.Report, c Client) {
 }
 
 // Fail takes in what the client was told in the place of an answer.
-func (l *Life) Fail(fault *openai.Error, c Client, now time.Time) {
+func (l *Life) Fail(fault *openai.Error, c Client, now kv.Instant) {
 	outcome := ledger.Failed
-	if fault.Status < http.StatusInternalServerError {
+	if fault.Status < openai.StatusInternalServerError {
 		outcome = ledger.Refused
 	}
 	if l.route.Begun {
@@ -161,7 +159,7 @@ func (l *Life) Fail(fault *openai.Error, c Client, now time.Time) {
 }
 
 // Finish takes in that the answer has ended; broken is why the client did not get all of it.
-func (l *Life) Finish(broken string, now time.Time) {
+func (l *Life) Finish(broken string, now kv.Instant) {
 	if broken != "" {
 		l.Cancel(broken, now)
 		return
@@ -173,14 +171,14 @@ func (l *Life) Finish(broken string, now time.Time) {
 }
 
 // Cancel takes in that the client does not wait any more, and why.
-func (l *Life) Cancel(why string, now time.Time) { l.end(ledger.Cancelled, why, now) }
+func (l *Life) Cancel(why string, now kv.Instant) { l.end(ledger.Cancelled, why, now) }
 
 // end completes the record.
-func (l *Life) end(outcome, problem string, now time.Time) {
+func (l *Life) end(outcome, problem string, now kv.Instant) {
 	r := l.Record
 	r.Outcome, r.Problem = outcome, problem
 	if r.Status == 0 && outcome == ledger.Finished {
-		r.Status = http.StatusOK
+		r.Status = openai.StatusOK
 	}
 	r.PromptTokens, r.OutputTokens, r.Finish = l.answer.Usage.PromptTokens, l.answer.Usage.CompletionTokens, l.answer.Finish
 	if r.OutputTokens == 0 {
@@ -200,7 +198,7 @@ func (l *Life) end(outcome, problem string, now time.Time) {
 func (l *Life) Over() { l.giveBack() }
 
 // Latency is what the times come to by now.
-func (l *Life) Latency(now time.Time) ledger.Latency { return l.clock.Latency(now) }
+func (l *Life) Latency(now kv.Instant) ledger.Latency { return l.clock.Latency(now) }
 
 // Thought is how many tokens came as a thought.
 func (l *Life) Thought() int { return l.answer.Thought }

@@ -2,7 +2,6 @@ package lifecycle
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -59,7 +58,7 @@ func TestTickets(t *testing.T) {
 }
 
 func TestMayChoose(t *testing.T) {
-	last := time.Unix(1000, 0)
+	last := 1000 * kv.Second
 	limit := 100
 	for name, c := range map[string]struct {
 		change func(*Life)
@@ -79,20 +78,20 @@ func TestMayChoose(t *testing.T) {
 			}
 		}, true},
 		"soon again": {func(l *Life) {
-			l.clock.Last = last.Add(time.Second)
+			l.clock.Last = last + kv.Second
 			l.leave(ByDrain, Engine{Key: "a", Name: "a"}, "b")
 		}, false},
 	} {
 		l := &Life{Request: &request.Request{MaxTokens: &limit}, clock: Stopwatch{Last: last}}
 		c.change(l)
-		if got := l.mayChoose(last.Add(chosenRest)); got != c.want {
+		if got := l.mayChoose(last + chosenRest); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
 
 func TestPassages(t *testing.T) {
-	last := time.Unix(1000, 0)
+	last := 1000 * kv.Second
 	local := &openai.Report{KV: openai.KVLocal}
 	for name, c := range map[string]struct {
 		passage   Passage
@@ -114,8 +113,8 @@ func TestPassages(t *testing.T) {
 		p := c.passage
 		p.Last, p.Record.To = last, "b"
 		if c.lands {
-			p.Land(last.Add(time.Millisecond))
-			p.Land(last.Add(time.Hour)) // the first token alone counts
+			p.Land(last + kv.Millisecond)
+			p.Land(last + 60*kv.Minute) // the first token alone counts
 		}
 		if p.IsOver() {
 			t.Errorf("%s: over before its end", name)

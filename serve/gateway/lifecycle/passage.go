@@ -1,8 +1,7 @@
 package lifecycle
 
 import (
-	"time"
-
+	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
@@ -12,16 +11,16 @@ type Passage struct {
 	Why      MoveReason
 	From, To string // keys of engines
 	Record   ledger.Move
-	Offered  bool      // the engine that was left has offered
-	Queued   bool      // it did not in time: a request stands in its queue
-	Last     time.Time // when the last token before came
-	over     bool      // what came of it is recorded
+	Offered  bool       // the engine that was left has offered
+	Queued   bool       // it did not in time: a request stands in its queue
+	Last     kv.Instant // when the last token before came
+	over     bool       // what came of it is recorded
 }
 
 // Land: the engine that the request moved to has sent its first token.
-func (p *Passage) Land(now time.Time) {
+func (p *Passage) Land(now kv.Instant) {
 	if p != nil && p.Record.To != "" && p.Record.GapMs == 0 {
-		p.Record.GapMs = Milliseconds(now.Sub(p.Last))
+		p.Record.GapMs = Milliseconds(max(1, now-p.Last)) // never nothing, which would mean that it has not
 	}
 }
 

@@ -2,9 +2,9 @@ package lifecycle
 
 import (
 	"slices"
-	"time"
 
 	"meridian/decide/placement"
+	"meridian/kv"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
@@ -16,7 +16,7 @@ type Rules struct {
 	NoResume bool
 	// EngineWait is for how long a request waits for an engine to come, and RoomWait for how
 	// long one that has begun waits for an engine to have room.
-	EngineWait, RoomWait time.Duration
+	EngineWait, RoomWait kv.Instant
 	// PromiseTokens: a decode engine is promised the cache of a prefill leg where no more tokens
 	// wait, with the prompt's.
 	PromiseTokens int
@@ -26,16 +26,16 @@ type Rules struct {
 
 // Wait is for news of engines, and for a time at most.
 type Wait struct {
-	Most time.Duration
+	Most kv.Instant
 	// Room: the client has the beginning of an answer that stands still.
 	Room bool
 }
 
 // Scene is what engines are like when a request is placed.
 type Scene struct {
-	Now     time.Time
+	Now     kv.Instant
 	Engines []placement.Engine // those that Wants asks for
-	Lost    time.Time          // when an engine was lost last
+	Lost    kv.Instant         // when an engine was lost last
 }
 
 // Wants says which engines the request may be placed on now.
@@ -81,7 +81,7 @@ func (l *Life) Place(s Step, scene Scene) (Step, *Wait) {
 			return l.route.Placed(choice, placement.ErrNoEngine), nil
 		}
 	}
-	l.engineUntil = time.Time{}
+	l.engineUntil = 0
 	l.effect(Placed{l.choose(scene.Engines, choice)})
 	l.placed(scene, choice, s.Do == DoPlaceDecode)
 	return l.route.Placed(choice, nil), nil
@@ -141,13 +141,13 @@ func (l *Life) placeMove(scene Scene) string {
 // awaitEngine waits where no engine is there, once and not for longer than one that was lost may
 // need to come back: after that there is none to wait for. nil: it has waited.
 func (l *Life) awaitEngine(scene Scene) *Wait {
-	if l.engineUntil.IsZero() {
-		l.engineUntil = scene.Lost.Add(l.rules.EngineWait)
-		if most := scene.Now.Add(l.rules.EngineWait); most.Before(l.engineUntil) {
+	if l.engineUntil == 0 {
+		l.engineUntil = scene.Lost + l.rules.EngineWait
+		if most := scene.Now + l.rules.EngineWait; most < l.engineUntil {
 			l.engineUntil = most
 		}
 	}
-	left := l.engineUntil.Sub(scene.Now)
+	left := l.engineUntil - scene.Now
 	if l.waited = l.waited || left <= 0; l.waited {
 		return nil
 	}
@@ -162,15 +162,15 @@ func (l *Life) awaitEngine(scene Scene) *Wait {
 //	decode ─────────► another decode ────────► prefill engine ─────► moves to decode
 
 // roomPoll is how often those that wait look whether an engine has room.
-const roomPoll = 50 * time.Millisecond
+const roomPoll = 50 * kv.Millisecond
 
 // awaitRoom waits a moment for an engine to have room or to come. nil: the stream has waited as
 // long as a request may.
-func (l *Life) awaitRoom(now time.Time) *Wait {
-	if l.roomUntil.IsZero() {
-		l.roomUntil = now.Add(l.rules.RoomWait)
+func (l *Life) awaitRoom(now kv.Instant) *Wait {
+	if l.roomUntil == 0 {
+		l.roomUntil = now + l.rules.RoomWait
 	}
-	if left := l.roomUntil.Sub(now); left > 0 {
+	if left := l.roomUntil - now; left > 0 {
 		return &Wait{Most: min(roomPoll, left), Room: true}
 	}
 	return nil

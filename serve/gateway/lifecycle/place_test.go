@@ -2,19 +2,19 @@ package lifecycle
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"meridian/decide/placement"
+	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/request"
 	"meridian/serve/openai"
 )
 
 var (
-	placedAt  = time.Unix(1000, 0)
-	waitRules = Rules{EngineWait: 3 * time.Second, RoomWait: 10 * time.Second}
+	placedAt  = 1000 * kv.Second
+	waitRules = Rules{EngineWait: 3 * kv.Second, RoomWait: 10 * kv.Second}
 )
 
 func lifeOf(r Rules) *Life {
@@ -25,16 +25,16 @@ func lifeOf(r Rules) *Life {
 func TestAwaitsEngines(t *testing.T) {
 	engines := []placement.Engine{{ID: "d", Role: placement.Decode}}
 	for name, c := range map[string]struct {
-		lost time.Duration // before
+		lost kv.Instant // before
 		want *Wait
 	}{
-		"just lost":   {0, &Wait{Most: 3 * time.Second}},
-		"a while ago": {2 * time.Second, &Wait{Most: time.Second}},
-		"long ago":    {time.Hour, nil},
-		"not yet":     {-time.Hour, &Wait{Most: 3 * time.Second}},
+		"just lost":   {0, &Wait{Most: 3 * kv.Second}},
+		"a while ago": {2 * kv.Second, &Wait{Most: kv.Second}},
+		"long ago":    {60 * kv.Minute, nil},
+		"not yet":     {-60 * kv.Minute, &Wait{Most: 3 * kv.Second}},
 	} {
 		l := lifeOf(waitRules)
-		scene := Scene{Now: placedAt, Lost: placedAt.Add(-c.lost)}
+		scene := Scene{Now: placedAt, Lost: placedAt - c.lost}
 		next, wait := l.Place(l.route.Start(), scene)
 		if diff := cmp.Diff(c.want, wait); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -45,7 +45,7 @@ func TestAwaitsEngines(t *testing.T) {
 		if wait == nil {
 			continue
 		}
-		scene.Now = scene.Now.Add(wait.Most)
+		scene.Now = scene.Now + wait.Most
 		if next, wait := l.Place(next, scene); wait != nil || next.Do != DoFail {
 			t.Errorf("%s: afterwards it waits %v, and does %+v", name, wait, next)
 		}
@@ -73,11 +73,11 @@ func TestAwaitsRoom(t *testing.T) {
 			t.Fatalf("%+v: %s", next, diff)
 		}
 	}
-	scene.Now = placedAt.Add(waitRules.RoomWait - time.Millisecond)
-	if _, wait := l.Place(s, scene); wait == nil || wait.Most != time.Millisecond {
+	scene.Now = placedAt + waitRules.RoomWait - kv.Millisecond
+	if _, wait := l.Place(s, scene); wait == nil || wait.Most != kv.Millisecond {
 		t.Errorf("at last it waits %v", wait)
 	}
-	scene.Now = placedAt.Add(waitRules.RoomWait)
+	scene.Now = placedAt + waitRules.RoomWait
 	if next, wait := l.Place(s, scene); wait != nil || next.Engine != "d" {
 		t.Errorf("an engine that only may be full is not asked: %+v, %v", next, wait)
 	}

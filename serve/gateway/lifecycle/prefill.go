@@ -1,8 +1,6 @@
 package lifecycle
 
 import (
-	"time"
-
 	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
@@ -14,8 +12,8 @@ type PrefillEnd struct {
 	Engine   Engine
 	Transfer kv.ID
 	Span     string
-	Began    time.Time
-	Took     time.Duration
+	Began    kv.Instant
+	Took     kv.Instant
 	Params   []byte         // nil: nothing was offered
 	Report   *openai.Report // nil: the engine says nothing
 	Usage    openai.Usage
@@ -77,12 +75,12 @@ const OtherLegFailed = "the other leg failed"
 // waits for it. Computing again elsewhere takes no longer than that, as a rule. chosenOfferTimeout
 // is that of a move by choice, which is to gain time: an engine that is no faster has the offer in its queue.
 const (
-	OfferTimeout       = 5 * time.Second
-	chosenOfferTimeout = 500 * time.Millisecond
+	OfferTimeout       = 5 * kv.Second
+	chosenOfferTimeout = 500 * kv.Millisecond
 )
 
 // MayOfferFor is how long the engine that was left may take.
-func (l *Life) MayOfferFor() time.Duration {
+func (l *Life) MayOfferFor() kv.Instant {
 	if !l.passage.Why.Leaves() {
 		return chosenOfferTimeout
 	}

@@ -1,6 +1,6 @@
 package lifecycle
 
-import "time"
+import "meridian/kv"
 
 // promise is what may become of a cache that a decode leg was promised: it is used, or the prefill
 // leg that is to offer it has failed, whichever comes first. That leg ends beside the decode leg,
@@ -36,17 +36,17 @@ func (l *Life) PromiseLost() (endDecode bool) {
 // Beside is a prefill leg that runs beside a decode leg, as far as it is known by then.
 type Beside struct {
 	Runs, Over bool
-	Ended      time.Time
-	Took       time.Duration
+	Ended      kv.Instant
+	Took       kv.Instant
 }
 
 // until is how much later than the leg's end something was; never nothing, which would mean that
 // it was not at all.
-func (b Beside) until(then time.Time) time.Duration {
+func (b Beside) until(then kv.Instant) kv.Instant {
 	if !b.Over {
-		return time.Microsecond
+		return 1
 	}
-	return max(time.Microsecond, then.Sub(b.Ended))
+	return max(1, then-b.Ended)
 }
 
 // MayPromise tells whether the decode engine that was chosen may be asked before the prefill

@@ -3,9 +3,9 @@ package lifecycle
 import (
 	"encoding/json"
 	"slices"
-	"time"
 
 	"meridian/decide/placement"
+	"meridian/kv"
 	"meridian/serve/gateway/thought"
 	"meridian/serve/openai"
 )
@@ -15,7 +15,7 @@ const maxResumed = 1 << 20
 
 // Took notes when a chunk came, and returns the time between tokens that it ends, with how many
 // tokens it is for.
-func (l *Life) Took(now time.Time, s Sample) (gap time.Duration, tokens int, think bool) {
+func (l *Life) Took(now kv.Instant, s Sample) (gap kv.Instant, tokens int, think bool) {
 	return l.clock.Take(now, s)
 }
 
@@ -76,7 +76,7 @@ func (l *Life) Reported(r *openai.Report, prefill Beside) {
 	}
 	l.clock.Report(r)
 	if prefill.Runs && r.HandoffMs > 0 {
-		l.clock.Handoff = prefill.until(g.asked.Add(openai.Milliseconds(r.QueueMs) + openai.Milliseconds(r.HandoffMs)))
+		l.clock.Handoff = prefill.until(g.asked + told(r.QueueMs) + told(r.HandoffMs))
 	}
 }
 
@@ -95,7 +95,7 @@ func (l *Life) Hear(c *openai.Chunk) {
 }
 
 // HearWhole takes in an answer that is no stream.
-func (l *Life) HearWhole(c *openai.Chunk, now time.Time) {
+func (l *Life) HearWhole(c *openai.Chunk, now kv.Instant) {
 	l.clock.Take(now, Sample{Answered: true, Visible: true})
 	l.answer.Note(c)
 	l.noteStopped(c)
@@ -166,7 +166,7 @@ type Piece struct {
 // Settle counts the tokens that the client has now, and returns how many they are. An engine that
 // goes on exactly knows itself what it held back; for others the answer so far ends where a
 // token's text is known to be complete, and the rest is said again.
-func (l *Life) Settle(p Piece, now time.Time) int {
+func (l *Life) Settle(p Piece, now kv.Instant) int {
 	a, c := &l.answer, p.Chunk
 	a.Ends += p.Ends
 	tokens := len(c.Tokens)
@@ -191,7 +191,7 @@ func (l *Life) Settle(p Piece, now time.Time) int {
 
 // endThought takes in that the first of the answer after a thought is here: another engine may
 // be meant for that, or have less to do.
-func (l *Life) endThought(now time.Time) {
+func (l *Life) endThought(now kv.Instant) {
 	if l.thoughtOver {
 		return
 	}

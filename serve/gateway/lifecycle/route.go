@@ -12,9 +12,7 @@
 package lifecycle
 
 import (
-	"net/http"
 	"slices"
-	"time"
 
 	"meridian/decide/placement"
 	"meridian/serve/gateway/request"
@@ -313,16 +311,13 @@ func (f *Route) avoided() []string {
 	return slices.Concat(f.Avoid, f.full)
 }
 
-// RetryAfter is how soon engines that were lost may be back.
-const RetryAfter = time.Second
-
 // fail says what the client is told when everything was tried.
 func (f *Route) fail() Step {
 	t := f.last
 	switch {
 	case t == nil:
 		fault := openai.Unavailable("no engine serves this model now; try again").WithCode(openai.CodeEngineLost)
-		fault.RetryAfter = RetryAfter
+		fault.RetryAfter = openai.EngineRetry
 		return Step{Do: DoFail, Fault: fault}
 	case f.Begun && f.stuck():
 		if f.Thinks {
@@ -340,9 +335,9 @@ func (f *Route) fail() Step {
 		return Step{Do: DoFail, Fault: t.Fault}
 	}
 	fault := openai.Unavailable("no engine could answer, the last one failed: %s", t.Fault.Message).WithCode(openai.CodeEngineLost)
-	fault.RetryAfter = RetryAfter
-	if t.Fault.Status == http.StatusGatewayTimeout {
-		fault.Status = http.StatusGatewayTimeout
+	fault.RetryAfter = openai.EngineRetry
+	if t.Fault.Status == openai.StatusGatewayTimeout {
+		fault.Status = openai.StatusGatewayTimeout
 	}
 	return Step{Do: DoFail, Fault: fault}
 }

@@ -1,27 +1,26 @@
 package lifecycle
 
 import (
-	"time"
-
+	"meridian/kv"
 	"meridian/see/ledger"
 	"meridian/serve/openai"
 )
 
 // Stopwatch takes the times of one request. Times are arguments.
 type Stopwatch struct {
-	Began, Admitted  time.Time
-	Prefill, Handoff time.Duration
+	Began, Admitted  kv.Instant
+	Prefill, Handoff kv.Instant
 
-	first, visible time.Time // tokens
-	thoughtEnd     time.Time // the last that was thought before anything was said
-	Last           time.Time
+	first, visible kv.Instant // tokens
+	thoughtEnd     kv.Instant // the last that was thought before anything was said
+	Last           kv.Instant
 	lastThought    bool // the last token was one of a thought
 	think, answer  rhythm
 }
 
 // rhythm is time between tokens.
 type rhythm struct {
-	sum time.Duration
+	sum kv.Instant
 	gap int
 }
 
@@ -34,7 +33,7 @@ type Sample struct {
 
 // Take notes a chunk, and returns the time between tokens that it ends, with
 // how many tokens it is for. A gap across the end of a thought counts for neither phase.
-func (s *Stopwatch) Take(now time.Time, c Sample) (gap time.Duration, tokens int, think bool) {
+func (s *Stopwatch) Take(now kv.Instant, c Sample) (gap kv.Instant, tokens int, think bool) {
 	if !c.Thought && !c.Answered && c.Tokens == 0 {
 		return 0, 0, false
 	}
@@ -43,24 +42,24 @@ func (s *Stopwatch) Take(now time.Time, c Sample) (gap time.Duration, tokens int
 	thought := c.Thought && !c.Answered || !c.Answered && s.lastThought
 	tokens = max(c.Tokens, 1)
 	switch {
-	case s.first.IsZero():
+	case s.first == 0:
 		s.first = now
 		tokens = 0
 	case thought != s.lastThought:
 		tokens = 0
 	default:
-		gap = now.Sub(s.Last) / time.Duration(tokens)
+		gap = (now - s.Last) / kv.Instant(tokens)
 		r := &s.answer
 		if thought {
 			r = &s.think
 		}
-		r.sum += now.Sub(s.Last)
+		r.sum += now - s.Last
 		r.gap += tokens
 	}
-	if c.Visible && s.visible.IsZero() {
+	if c.Visible && s.visible == 0 {
 		s.visible = now
 	}
-	if c.Thought && s.visible.IsZero() {
+	if c.Thought && s.visible == 0 {
 		s.thoughtEnd = now
 	}
 	s.Last, s.lastThought = now, thought
@@ -75,33 +74,36 @@ func (r rhythm) mean() float64 {
 }
 
 // Milliseconds is a time as records have it.
-func Milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+func Milliseconds(d kv.Instant) float64 { return float64(d) / float64(kv.Millisecond) }
 
 // Since is how long after the beginning something was, 0 for what was not.
-func (s *Stopwatch) Since(t time.Time) float64 {
-	if t.IsZero() {
+func (s *Stopwatch) Since(t kv.Instant) float64 {
+	if t == 0 {
 		return 0
 	}
-	return Milliseconds(t.Sub(s.Began))
+	return Milliseconds(t - s.Began)
 }
 
 // Latency is what the times come to when the request ends.
-func (s *Stopwatch) Latency(now time.Time) ledger.Latency {
+func (s *Stopwatch) Latency(now kv.Instant) ledger.Latency {
 	l := ledger.Latency{
 		QueueMs: s.Since(s.Admitted), PrefillMs: Milliseconds(s.Prefill), HandoffMs: Milliseconds(s.Handoff),
 		TTFTMs: s.Since(s.first), TTFVTMs: s.Since(s.visible),
 		ThinkITLMs: s.think.mean(), AnswerITLMs: s.answer.mean(), TotalMs: s.Since(now),
 	}
-	if !s.thoughtEnd.IsZero() && !s.visible.IsZero() {
-		l.TTOTMs = Milliseconds(s.visible.Sub(s.thoughtEnd))
+	if s.thoughtEnd != 0 && s.visible != 0 {
+		l.TTOTMs = Milliseconds(s.visible - s.thoughtEnd)
 	}
 	return l
 }
 
+// told is a time that an engine tells.
+func told(ms float64) kv.Instant { return kv.Instant(openai.Milliseconds(ms).Microseconds()) }
+
 // Report takes in what the engine knows better.
 func (s *Stopwatch) Report(r *openai.Report) {
 	if s.Prefill == 0 {
-		s.Prefill = openai.Milliseconds(r.PrefillMs)
+		s.Prefill = told(r.PrefillMs)
 	}
-	s.Handoff = openai.Milliseconds(r.HandoffMs)
+	s.Handoff = told(r.HandoffMs)
 }

@@ -2,17 +2,17 @@ package lifecycle
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"meridian/kv"
 	"meridian/see/ledger"
 )
 
 func TestStopwatch(t *testing.T) {
-	began := time.Unix(1000, 0)
-	at := func(ms int) time.Time { return began.Add(time.Duration(ms) * time.Millisecond) }
+	began := 1000 * kv.Second
+	at := func(ms int) kv.Instant { return began + kv.Instant(ms)*kv.Millisecond }
 	type chunk struct {
 		ms int
 		Sample

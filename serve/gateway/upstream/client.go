@@ -284,7 +284,7 @@ func (c *Call) ReadWhole(whole *budget.Held, most int64) *lifecycle.Trouble {
 	switch {
 	case errors.Is(err, budget.ErrSpent):
 		fault := openai.Unavailable("the gateway is full: answers of %d bytes are being gathered; ask for streams", whole.Budget.Limit).WithCode(openai.CodeOverloaded)
-		fault.RetryAfter = lifecycle.RetryAfter
+		fault.RetryAfter = openai.EngineRetry
 		return &lifecycle.Trouble{Kind: lifecycle.Refused, Reached: true, Answered: true, Engine: c.Engine.Key, Fault: fault}
 	case err == nil && int64(len(whole.Data)) > most:
 		err = fmt.Errorf("its answer has more than %d bytes", most)

@@ -71,7 +71,7 @@ func (w *Warmer) sendPrompt(ctx context.Context, e *roster.Engine, l PromptLeg) 
 	if chunk.Usage != nil {
 		usage.Take(chunk.Usage)
 	}
-	p := ComputedPrompt{Engine: e.Name(), PromptTokens: usage.PromptTokens, Ms: lifecycle.Milliseconds(time.Since(began))}
+	p := ComputedPrompt{Engine: e.Name(), PromptTokens: usage.PromptTokens, Ms: float64(time.Since(began)) / float64(time.Millisecond)}
 	if home := e.Home.Load(); home != nil {
 		p.Agent = home.Name
 	}
