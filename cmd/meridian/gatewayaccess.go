@@ -25,7 +25,7 @@ type gatewayAccess struct {
 }
 
 func newEntrance(in *config.Config) (*gatewayAccess, error) {
-	e := &gatewayAccess{key: keyOfEnvironment(), keyInShell: "${MERIDIAN_API_KEY%%,*}"}
+	e := &gatewayAccess{key: keyOfEnvironment(), keyInShell: "${MERIDIAN_API_KEY%%[, ]*}"}
 	if e.key == "" {
 		e.key, e.keyInShell = keyOfFile(in.Gateway.APIKeyFile)
 	}
@@ -45,7 +45,8 @@ func newEntrance(in *config.Config) (*gatewayAccess, error) {
 // keyOfEnvironment is the first of the keys that a gateway takes from there.
 func keyOfEnvironment() string {
 	first, _, _ := strings.Cut(os.Getenv("MERIDIAN_API_KEY"), ",")
-	return first
+	key, _, _ := strings.Cut(first, " ") // behind it is whose it is
+	return key
 }
 
 // keyOfFile is the first key of a file, and what reads it in a shell.
@@ -60,7 +61,7 @@ func keyOfFile(path string) (key, inShell string) {
 			if err != nil {
 				whole = path
 			}
-			return line, "$(grep -m1 '^ *[^# ]' " + quoted(whole) + ")"
+			return strings.Fields(line)[0], "$(awk '!/^ *#/ && NF {print $1; exit}' " + quoted(whole) + ")" // behind it is whose it is
 		}
 	}
 	return "", ""

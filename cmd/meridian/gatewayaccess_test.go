@@ -11,13 +11,13 @@ import (
 
 func TestKeyOfAnEntrance(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(file, []byte(" # comment\n\nsecret\nother\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(" # comment\n\n secret team\nother\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ variable, file, key, header string }{
 		"none":              {"", config.None, "", ""},
-		"file":              {"", file, "secret", `-H "Authorization: Bearer $(grep -m1 '^ *[^# ]' ` + file + `)"`},
-		"variable":          {"hidden,more", file, "hidden", `-H "Authorization: Bearer ${MERIDIAN_API_KEY%%,*}"`},
+		"file":              {"", file, "secret", `-H "Authorization: Bearer $(awk '!/^ *#/ && NF {print $1; exit}' ` + file + `)"`},
+		"variable":          {"hidden team,more", file, "hidden", `-H "Authorization: Bearer ${MERIDIAN_API_KEY%%[, ]*}"`},
 		"file without keys": {"", os.DevNull, "", ""},
 	} {
 		t.Setenv("MERIDIAN_API_KEY", c.variable)

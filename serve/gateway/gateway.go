@@ -71,7 +71,7 @@ func Open(ctx context.Context, o Options) (*Gateway, error) {
 	}
 	g.life, g.stop = context.WithCancel(context.WithoutCancel(ctx))
 	client := upstream.NewHTTP(o.MaxRunning)
-	g.keys.Replace(o.APIKeys)
+	g.keys.ReplaceLines(o.APIKeys)
 	g.adminKeys.Replace(o.AdminKeys)
 	g.roster = roster.New(roster.Options{Place: o.Place, Client: client, ProbeInterval: o.ProbeInterval, ProbeTimeout: o.ProbeTimeout, Logger: o.Logger, Drains: func(e *roster.Engine) { g.moves.Drain(e) }})
 	g.upstream = &upstream.Client{HTTP: client, Roster: g.roster, Logger: o.Logger}
@@ -108,7 +108,7 @@ func (g *Gateway) open(ctx context.Context) error {
 	g.active.Go(func() { g.roster.Run(g.life) })
 	g.active.Go(g.moves.Run)
 	g.warmer = warm.New(g.life, warm.Options{
-		Ahead: g.options.WarmNextTurn, Roster: g.roster, Upstream: g.upstream, Timeout: g.options.PrefillTimeout, Logger: g.options.Logger,
+		Ahead: g.options.WarmNextTurn, Roster: g.roster, Upstream: g.upstream, Timeout: g.options.PrefillTimeout, Logger: g.options.Logger, LegKey: g.options.LegKey,
 		Crowded: func() bool {
 			_, waiting, _ := g.admission.Counts()
 			return waiting > 0

@@ -15,6 +15,7 @@ import (
 	"meridian/decide/placement"
 	"meridian/member/directory"
 	"meridian/see/ledger"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/lifecycle"
 	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
@@ -68,7 +69,8 @@ type Options struct {
 	MoveAtThinkEnd bool
 	// MoveForBalance has running requests leave an engine that has much more to do than another.
 	MoveForBalance bool
-	// APIKeys let clients in; none lets everybody in.
+	// APIKeys let clients in; none lets everybody in. Each is a key, or a key and behind a space
+	// the name of the tenant whose it is.
 	APIKeys []string
 	// ProxyPaths are endpoints that are passed on to an engine as they are; nil
 	// takes the usual ones, an empty list none.
@@ -176,6 +178,9 @@ func (o *Options) complete() error {
 	for _, key := range o.APIKeys {
 		if key == "" {
 			return fmt.Errorf("gateway: an API key is empty, which would let in clients that send none")
+		}
+		if _, _, err := edge.SplitKey(key); err != nil {
+			return fmt.Errorf("gateway: %w", err)
 		}
 	}
 	o.warnOfFiles(openFiles())

@@ -7,12 +7,14 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	"meridian/member/trust"
 	"meridian/see/ledger"
 	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/lifecycle"
@@ -58,13 +60,27 @@ func unknownEndpoint(passed []string) http.HandlerFunc {
 	}
 }
 
-// SetAPIKeys replaces the keys that let clients in. A door with keys is not
+// tenantOf is who sends a request, by its API key.
+func (g *Gateway) tenantOf(r *http.Request) string {
+	name, digest, known := g.keys.TenantOf(r)
+	if !known || name != "" || g.options.LegKey == nil {
+		return name
+	}
+	return trust.TenantOfKey(*g.options.LegKey, digest)
+}
+
+// SetAPIKeys replaces the keys that let clients in: lines as Options.APIKeys has them. A door with keys is not
 // opened to everybody, nor the other way round: that takes a restart.
 func (g *Gateway) SetAPIKeys(keys []string) error {
 	if hadKeys := g.keys.Any(); hadKeys != (len(keys) > 0) || slices.Contains(keys, "") {
 		return errors.New("gateway: whether API keys are asked for stays as it was at the start, and none is empty")
 	}
-	g.keys.Replace(keys)
+	for _, line := range keys {
+		if _, _, err := edge.SplitKey(line); err != nil {
+			return fmt.Errorf("gateway: %w", err)
+		}
+	}
+	g.keys.ReplaceLines(keys)
 	return nil
 }
 
@@ -192,6 +208,7 @@ func (x *exchange) take(r *http.Request) *openai.Error {
 	x.life.Request.LimitThought(g.options.Efforts, g.thinking(x.life.Request))
 	x.life.Record.MaxThinkTokens = x.life.Request.MaxThink
 	g.roster.Recall(x.life.Request)
+	x.life.Request.Tenant = g.tenantOf(r)
 	x.life.Request.Turn = g.turns.Add(1)
 	x.life.Record.Model, x.life.Record.Stream = x.life.Request.Model, x.life.Request.Stream
 	x.life.Record.Shape = g.shape(x.life.Request, r)

@@ -53,6 +53,8 @@ type Request struct {
 	IDs    []uint32
 	Partly bool
 	Salt   string
+	// Tenant is whose it is, by the API key that it came with; empty where that is not asked for.
+	Tenant string
 	// prompts are the prompt as engines cache it, without and with an adapter.
 	prompts [2]*Prompt
 }

@@ -31,10 +31,41 @@ func (l *Legs) seal(kind trust.LegKind, t kv.ID, traced trust.Trace, to *roster.
 		return nil
 	}
 	leg := trust.Leg{Kind: kind, ID: t, Engine: to.ID, Trace: traced}
-	if to.Legs >= trust.LegVersion {
+	if to.Legs >= trust.RequestLegVersion {
 		leg.Request = l.ID
 	}
+	if to.Legs >= trust.TenantLegVersion && l.Request != nil {
+		leg.Tenant = l.Request.Tenant
+	}
 	return leg.Seal(*l.Key)
+}
+
+// sealAlone is the word for a request that an engine serves by itself: what it keeps and finds of
+// the cell's prefixes is for that request. Agents of builds before ask for none there.
+func (l *Legs) sealAlone(traced trust.Trace, to *roster.About) []byte {
+	if to.Legs < trust.TenantLegVersion || l.ID == (kv.ID{}) {
+		return nil
+	}
+	return l.seal(trust.LegDecode, l.ID, traced, to)
+}
+
+// WithLeg puts the word into the body of a request that is no client's own and that an engine
+// serves by itself.
+func (l *Legs) WithLeg(body *openai.Body, to *roster.About) []byte {
+	leg := l.sealAlone(trust.Trace{}, to)
+	if leg == nil {
+		return body.With()
+	}
+	return body.With(openai.Edit{Name: "kv_transfer_params", Value: legParams(nil, leg)})
+}
+
+// legParams puts a sealed leg into params, which may be none.
+func legParams(params json.RawMessage, leg []byte) json.RawMessage {
+	value, err := json.Marshal(leg)
+	if err != nil {
+		panic(err) // bytes
+	}
+	return withMember(params, "meridian_leg", value)
 }
 
 var one = json.RawMessage("1")
@@ -118,19 +149,16 @@ func (l *Legs) Decode(d DecodeLeg, to *roster.About) []byte {
 // withLeg puts the gateway's word into what a prefill engine sent, and changes
 // nothing else of it.
 func (l *Legs) withLeg(d DecodeLeg, to *roster.About) json.RawMessage {
+	var leg []byte
 	if d.Params == nil {
-		return nil
+		leg = l.sealAlone(d.Traced, to)
+	} else {
+		leg = l.seal(trust.LegDecode, d.Transfer, d.Traced, to)
 	}
-	leg := l.seal(trust.LegDecode, d.Transfer, d.Traced, to)
-	view, isObject := openai.ViewBody(d.Params)
-	if leg == nil || !isObject {
+	if leg == nil {
 		return d.Params
 	}
-	value, err := json.Marshal(leg)
-	if err != nil {
-		panic(err) // bytes
-	}
-	return view.With(openai.Edit{Name: "meridian_leg", Value: value})
+	return legParams(d.Params, leg)
 }
 
 // withThoughtEnd says in a leg's params after which tokens nothing is to be kept.

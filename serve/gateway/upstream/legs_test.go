@@ -48,7 +48,7 @@ func TestLegs(t *testing.T) {
 		t.Errorf("the gateway's word is not in %v", params)
 	}
 	l.ID = kv.ID{9}
-	for version, want := range map[int]kv.ID{0: {}, 2: {}, trust.LegVersion: l.ID} {
+	for version, want := range map[int]kv.ID{0: {}, 2: {}, trust.RequestLegVersion: l.ID, trust.LegVersion: l.ID} {
 		opened, err := trust.OpenLeg(l.seal(trust.LegPrefill, kv.ID{1}, trust.Trace{}, &roster.About{ID: "p0", Legs: version}), *l.Key)
 		if err != nil || kv.ID(opened.Request) != want {
 			t.Errorf("for an agent that reads version %d: request %x, %v", version, opened.Request, err)

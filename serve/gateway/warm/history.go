@@ -25,6 +25,7 @@ import (
 // While it waits it is the request and the answer; write makes its body of them.
 type history struct {
 	model   string
+	tenant  string
 	request *request.Request // nil once it is written, as answer is
 	answer  []byte           // the inside of a JSON string
 	body    []byte
@@ -95,7 +96,7 @@ func (s *Said) thoughtful() bool { return s.thought || bytes.Contains(s.text.Dat
 func historyOf(c *request.Request, answer []byte) *history {
 	kept := &request.Request{Endpoint: c.Endpoint, Body: c.Body, Model: c.Model, Salt: c.Salt}
 	weight := int64(cap(c.Body.With())+cap(answer)) + 1<<10
-	h := &history{model: c.Model, request: kept, answer: answer, prefix: c.Prefix, weight: weight}
+	h := &history{model: c.Model, tenant: c.Tenant, request: kept, answer: answer, prefix: c.Prefix, weight: weight}
 	h.template, h.foreseen = TemplateOf(c)
 	return h
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"meridian/serve/gateway/lifecycle"
+	"meridian/serve/gateway/request"
 	"meridian/serve/gateway/roster"
 	"meridian/serve/gateway/upstream"
 	"meridian/serve/openai"
@@ -16,6 +17,8 @@ import (
 type PromptLeg struct {
 	Path string
 	Body []byte
+	// Tenant is whose it is; empty where no client sent it.
+	Tenant string
 }
 
 // ComputedPrompt is what an engine says of a prompt that it has computed.
@@ -36,6 +39,7 @@ type ComputedPrompt struct {
 // and says so, gets it without, and is not asked again. ctx ends before Timeout is
 // over: an engine that has no time for what is of the lowest priority has not failed.
 func (w *Warmer) ComputePrompt(ctx context.Context, e *roster.Engine, l PromptLeg) (ComputedPrompt, *lifecycle.Trouble) {
+	l.Body = w.withLeg(e, l)
 	view, isObject := openai.ViewBody(l.Body)
 	if !isObject || e.About.Load().Kind != openai.KindVLLM || e.Unprioritized.Load() {
 		return w.sendPrompt(ctx, e, l)
@@ -50,6 +54,16 @@ func (w *Warmer) ComputePrompt(ctx context.Context, e *roster.Engine, l PromptLe
 		e.Unprioritized.Store(true)
 	}
 	return computed, trouble
+}
+
+// withLeg is a body with the gateway's word for it: what of it is kept takes its tenant's share.
+func (w *Warmer) withLeg(e *roster.Engine, l PromptLeg) []byte {
+	legs := upstream.Legs{Request: &request.Request{Tenant: l.Tenant}, Key: w.options.LegKey, ID: upstream.NewTransfer()}
+	body, isObject := openai.ViewBody(l.Body)
+	if !isObject {
+		return l.Body
+	}
+	return legs.WithLeg(&body, e.About.Load())
 }
 
 func (w *Warmer) sendPrompt(ctx context.Context, e *roster.Engine, l PromptLeg) (ComputedPrompt, *lifecycle.Trouble) {

@@ -88,6 +88,8 @@ type Options struct {
 	Upstream *upstream.Client
 	// Crowded tells whether requests wait for their turn.
 	Crowded func() bool
+	// LegKey seals the gateway's word for what is computed; nil where there is no cell.
+	LegKey *[32]byte
 	// Timeout bounds one prompt.
 	Timeout time.Duration
 	Logger  *slog.Logger
@@ -254,7 +256,7 @@ func (w *Warmer) compute(ctx context.Context, e *roster.Engine, h *history) {
 	if fits {
 		bounded, done := context.WithTimeout(ctx, min(warmTimeout, w.options.Timeout))
 		defer done()
-		computed, trouble = w.ComputePrompt(bounded, e, PromptLeg{Path: openai.PathChat, Body: h.body})
+		computed, trouble = w.ComputePrompt(bounded, e, PromptLeg{Path: openai.PathChat, Body: h.body, Tenant: h.tenant})
 	}
 	end := warmed
 	switch {
