@@ -13,6 +13,7 @@ import (
 // fakeCache keeps prefixes for the engines of a cell, in units of its own layout. It is
 // under the cell's mu.
 type fakeCache struct {
+	legs   []string // of all Keeps and Finds
 	unit   int
 	side   reshard.Side
 	memory []byte
@@ -78,6 +79,7 @@ func (d *testDoor) Keep(_ context.Context, k door.Keep) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.fakeCache
+	s.legs = append(s.legs, string(k.Leg))
 	if !d.serving {
 		return door.ErrNotServing
 	}
@@ -143,6 +145,7 @@ func (d *testDoor) Find(ctx context.Context, f door.Find) (door.Found, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.fakeCache.legs = append(c.fakeCache.legs, string(f.Leg))
 	if !d.serving {
 		return door.Found{}, door.ErrNotServing
 	}

@@ -230,6 +230,33 @@ func TestWhatIsNotFound(t *testing.T) {
 	idle(t, b)
 }
 
+// What an engine keeps and finds comes with the leg of the request that it is for.
+func TestLegsOfKeepsAndFinds(t *testing.T) {
+	world := keeping(t, 16)
+	a, b := join(t, world, Options{}), join(t, world, Options{})
+	ask(t, a, Request{Prompts: [][]uint32{prompt(3, 40)}, MaxTokens: 4, Leg: []byte("first")})
+	world.kept(t, 2)
+	ask(t, b, Request{Prompts: [][]uint32{prompt(3, 40)}, MaxTokens: 4, Leg: []byte("second")})
+	idle(t, a)
+	idle(t, b)
+	world.mu.Lock()
+	defer world.mu.Unlock()
+	first, second := 0, 0
+	for _, leg := range world.fakeCache.legs {
+		switch leg {
+		case "first":
+			first++
+		case "second":
+			second++
+		default:
+			t.Errorf("a leg is %q", leg)
+		}
+	}
+	if first < 2 || second < 1 {
+		t.Errorf("%q", world.fakeCache.legs)
+	}
+}
+
 // An agent that does not answer holds no request up for long, and what it finds too late is
 // given back.
 func TestFindThatHangs(t *testing.T) {
