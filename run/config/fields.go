@@ -376,7 +376,7 @@ var store = Section{
 		},
 		{
 			Name: "tenant_quota", Kind: Int, Default: int64(100), Unit: "% of the heap", Range: atLeast(1).atMost(100),
-			Doc:  "The most that one tenant may have of this agent's memory. Beyond it its own objects leave for its new ones. Without it a tenant may have what others do not want: when room is needed, the tenant that is most above its fair share loses.",
+			Doc:  "The most that one tenant may have of this agent's memory: of what engines keep, the tenant of an API key (gateway.api_key_file), or an engine; of what programs put, a name that they give. Beyond it its own objects leave for its new ones. Without it a tenant may have what others do not want: when room is needed, the tenant that is most above its fair share loses.",
 			Tune: "Lower it where one tenant must never fill the cache, even while no other wants the room. The tenants beyond the 254th count as one.",
 		},
 		{

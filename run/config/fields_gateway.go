@@ -12,9 +12,9 @@ var door = Section{
 		},
 		{
 			Name: "require_leg", Kind: Bool, Default: false,
-			Doc: "Whether an engine may hand over and take over only what a gateway of this cell has asked for, sealed with the cell's key.",
+			Doc: "Whether an engine may hand over, take over, keep in the shared cache and find there only what a gateway of this cell has asked for, sealed with the cell's key.",
 			Tune: "Set it to true where all requests come through the gateway: clients that reach an engine by themselves then cannot make it " +
-				"take or give another request's cache. It covers hand-offs, not what engines keep and find in the shared cache: that goes by model, tokens and salt.",
+				"take or give another request's cache, nor keep anything. Engines hand legs on with what they keep and find; one whose software is older than that does neither.",
 		},
 	},
 }
@@ -61,7 +61,8 @@ var gateway = Section{
 		},
 		{
 			Name: "api_key_file", Kind: Text, Default: None,
-			Doc:  "File of API keys, one a line; lines that start with # are comments. Clients send one as Authorization: Bearer KEY. \"none\" lets everybody in.",
+			Doc: "File of API keys, one a line; lines that start with # are comments. Clients send one as Authorization: Bearer KEY. Behind a key, after a space, may stand the name of the tenant whose it is: one word of at most 64 bytes. " +
+				"Keys of one tenant have one share of the shared cache; a key without a name is a tenant of its own. \"none\" lets everybody in.",
 			Tune: "Keep it readable for the gateway's user alone.",
 		},
 		{
