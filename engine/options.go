@@ -78,6 +78,10 @@ type Options struct {
 	OnStep func(Step)
 
 	Logger *slog.Logger
+
+	// patience is how long the cell is asked, and what it has is waited for; 0: findPatience and
+	// refetchPatience. A test of what comes back gives more: its machine may be busy.
+	patience time.Duration
 }
 
 // DefaultKVBytes is how much KV memory an engine has where no option says, over all

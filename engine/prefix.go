@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -101,7 +102,7 @@ func (e *Engine) look(c *choice, present int, hear func(door.Found)) *time.Timer
 			hear(found)
 		})
 	})
-	return time.AfterFunc(findPatience, func() { e.post(func() { hear(door.Found{}) }) })
+	return time.AfterFunc(cmp.Or(e.options.patience, findPatience), func() { e.post(func() { hear(door.Found{}) }) })
 }
 
 // searched: the agent has answered, or is not waited for any more.

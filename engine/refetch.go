@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"meridian/engine/batch"
@@ -69,7 +70,7 @@ func (e *Engine) sought(c *choice, r *refetch, found door.Found) {
 // refetches: a sequence of which the cell has something got its place.
 func (e *Engine) refetches(c *choice, a batch.Admission) {
 	if a.Fetch {
-		e.accept(c, a, accepting{ticket: c.refetch.ticket, patience: min(e.options.HandoffDeadline, refetchPatience)})
+		e.accept(c, a, accepting{ticket: c.refetch.ticket, patience: min(e.options.HandoffDeadline, cmp.Or(e.options.patience, refetchPatience))})
 		return
 	}
 	e.giveBack(c.refetch.ticket)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -102,7 +103,7 @@ func TestWhatTheYoungestLosesComesFromTheCell(t *testing.T) {
 	alone := join(t, nil, Options{})
 	wantA, _ := ask(t, alone, a)
 	wantB, _ := ask(t, alone, b)
-	e := join(t, keeping(t, 16), Options{BlockTokens: 8, Blocks: 48})
+	e := join(t, keeping(t, 16), Options{BlockTokens: 8, Blocks: 48, patience: time.Minute})
 	ctx := within(t)
 	older, err := e.Submit(ctx, a)
 	if err != nil {
