@@ -1,6 +1,10 @@
 package node
 
-import "meridian/keep/store/tier"
+import (
+	"fmt"
+
+	"meridian/keep/store/tier"
+)
 
 // Readiness is how an agent stands, as its admin socket says without asking any other process.
 type Readiness struct {
@@ -32,6 +36,9 @@ func stateOf(t *tier.Opening) TierState {
 	s.Problem = tier.ErrDown.Error()
 	if isOpen, why := t.Opened(); !isOpen {
 		s.Problem = "it is being opened"
+		if read, of := t.Progress(); of > 0 {
+			s.Problem = fmt.Sprintf("it is being opened: %d of %d segments are read", read, of)
+		}
 		if why != nil {
 			s.Problem = "it cannot be opened, and is tried again: " + why.Error()
 		}

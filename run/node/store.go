@@ -116,7 +116,7 @@ func (o AgentOptions) checkTiers() error {
 // openTiers begins to open what is below the memory of an owner, the nearest first. The
 // agent serves meanwhile.
 func (n *Agent) openTiers(o *Store, logger *slog.Logger) {
-	open := func(name string, open func(context.Context) (tier.Tier, error)) {
+	open := func(name string, open func(context.Context, func(read, of int)) (tier.Tier, error)) {
 		began := time.Now()
 		n.tiers = append(n.tiers, tier.Open(name, func(err error) {
 			if err != nil {
@@ -127,12 +127,30 @@ func (n *Agent) openTiers(o *Store, logger *slog.Logger) {
 		}, open))
 	}
 	if o.Disk != nil {
-		open("disk", func(ctx context.Context) (tier.Tier, error) { return disk.Open(ctx, *o.Disk) })
+		open("disk", func(ctx context.Context, progress func(read, of int)) (tier.Tier, error) {
+			options := *o.Disk
+			options.Progress = told(logger, progress)
+			return disk.Open(ctx, options)
+		})
 	}
 	if o.S3 != nil {
-		open("s3", func(ctx context.Context) (tier.Tier, error) { return s3.Open(ctx, *o.S3) })
+		open("s3", func(ctx context.Context, _ func(read, of int)) (tier.Tier, error) { return s3.Open(ctx, *o.S3) })
 	}
 }
+
+// told passes on how far a disk is that is opened, and tells the log of one that takes long.
+func told(logger *slog.Logger, progress func(read, of int)) func(read, of int) {
+	last := time.Now()
+	return func(read, of int) {
+		progress(read, of)
+		if now := time.Now(); now.Sub(last) >= toldEvery {
+			last = now
+			logger.Info("the disk of the object cache is still being opened; what lies there is missed meanwhile", "read", read, "segments", of)
+		}
+	}
+}
+
+const toldEvery = 10 * time.Second
 
 // tierTimeout is how long a tier has to write what waits when the agent ends; what is left
 // is computed again by the engine that needs it.

@@ -55,6 +55,9 @@ type Options struct {
 	Timeout time.Duration
 	// Buffered says that files are read and written through the page cache.
 	Buffered bool
+	// Progress is told while the folder is opened how many of its segments were read; nil: it is
+	// not told.
+	Progress func(read, of int)
 
 	files files // tests break them
 }
@@ -162,43 +165,6 @@ func (d *Disk) lockFolder() error {
 }
 
 const suffix = ".segment"
-
-// rebuild makes the index from the segments there are, the oldest first.
-func (d *Disk) rebuild(ctx context.Context) error {
-	names, err := d.files.List(d.options.Dir)
-	if err != nil {
-		return fmt.Errorf("disk: %w", err)
-	}
-	for _, name := range names { // in order: numbers have leading zeros
-		var number uint32
-		if n, err := fmt.Sscanf(name, "%08d"+suffix, &number); n != 1 || err != nil || segmentName(number) != name {
-			continue
-		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("disk: opening %s: %w", d.options.Dir, ctx.Err())
-		}
-		d.next = max(d.next, number+1)
-		path := filepath.Join(d.options.Dir, name)
-		s, records, err := d.load(number, path)
-		if err != nil {
-			d.stats.Failed++
-			s = d.unread(number, path)
-		}
-		for _, r := range records {
-			if r.dropped {
-				delete(d.index, r.hash)
-			} else {
-				d.index[r.hash] = r.place
-			}
-		}
-		d.segments[number] = s
-		d.stats.Bytes += uint64(s.size)
-	}
-	for d.stats.Bytes > d.options.Bytes {
-		d.discard(d.reclaim())
-	}
-	return nil
-}
 
 func segmentName(number uint32) string { return fmt.Sprintf("%08d"+suffix, number) }
 

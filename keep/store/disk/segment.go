@@ -17,6 +17,8 @@ type segment struct {
 	size   int64     // of whole records; of one that could not be read, what it takes
 	last   time.Time // it was written to
 	hashes []uint64  // of the keys whose records it has
+	// untrimmed says that what is torn could not be cut off when it was loaded.
+	untrimmed bool
 	// refs are those that read it, and one until it is reclaimed. The disk's mu protects it.
 	refs int
 }
@@ -50,13 +52,12 @@ func scan(f io.ReaderAt, size int64, yield func(found)) (end int64, err error) {
 
 // load opens a segment that an earlier process wrote, cuts what is torn, and returns its
 // records: all of them, or an error and none.
-func (d *Disk) load(number uint32, path string) (*segment, []found, error) {
+func (d *Disk) load(number uint32, path string) (s *segment, records []found, err error) {
 	f, size, written, err := d.files.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("disk: open %s: %w", path, err)
 	}
-	s := &segment{number: number, path: path, file: f, refs: 1, last: written}
-	var records []found
+	s = &segment{number: number, path: path, file: f, refs: 1, last: written}
 	s.size, err = scan(f, min(size, maxSegment), func(r found) {
 		r.place.segment = number
 		s.hashes = append(s.hashes, r.hash)
@@ -67,7 +68,7 @@ func (d *Disk) load(number uint32, path string) (*segment, []found, error) {
 		return nil, nil, fmt.Errorf("disk: read %s: %w", path, err)
 	}
 	if err := f.Truncate(s.size); err != nil { // what is whole can be read; the rest takes room
-		d.stats.Failed++
+		s.untrimmed = true
 		s.size = max(s.size, size)
 	}
 	return s, records, nil

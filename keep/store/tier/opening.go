@@ -19,7 +19,7 @@ const (
 // no process from starting.
 type Opening struct {
 	name   string
-	open   func(context.Context) (Tier, error)
+	open   opens
 	tell   func(error)
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -29,14 +29,19 @@ type Opening struct {
 	tier   Tier       // nil: it is not open
 	closed bool
 	failed error // of the last try
+	read   int   // of the parts that it reads while it is opened
+	parts  int   // so many
 	before Stats // what was asked of it before it was open
 }
 
 var _ Tier = (*Opening)(nil)
 
+// opens opens a tier. It may say how far it has come.
+type opens func(ctx context.Context, progress func(read, of int)) (Tier, error)
+
 // Open begins to open a tier, and tries again until it is closed. Tell hears why each try
 // failed, and nil when the tier is open.
-func Open(name string, tell func(error), open func(context.Context) (Tier, error)) *Opening {
+func Open(name string, tell func(error), open opens) *Opening {
 	o := &Opening{name: name, open: open, tell: tell}
 	o.ctx, o.cancel = context.WithCancel(context.Background())
 	o.wait.Go(o.keepTrying)
@@ -45,7 +50,7 @@ func Open(name string, tell func(error), open func(context.Context) (Tier, error
 
 func (o *Opening) keepTrying() {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		tier, err := o.open(o.ctx)
+		tier, err := o.open(o.ctx, o.note)
 		if err == nil {
 			if o.take(tier) {
 				o.tell(nil)
@@ -59,7 +64,7 @@ func (o *Opening) keepTrying() {
 		}
 		o.mu.Lock()
 		o.before.Failed++
-		o.failed = err
+		o.failed, o.read, o.parts = err, 0, 0
 		o.mu.Unlock()
 		o.tell(err)
 		select {
@@ -68,6 +73,20 @@ func (o *Opening) keepTrying() {
 			return
 		}
 	}
+}
+
+// note keeps how far it is.
+func (o *Opening) note(read, of int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.read, o.parts = read, of
+}
+
+// Progress is how many of its parts were read by the try that runs, as far as it says so.
+func (o *Opening) Progress() (read, of int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.read, o.parts
 }
 
 // take lets the tier be used, if it is not too late.

@@ -36,7 +36,8 @@ func TestOpeningComesWhenItCan(t *testing.T) {
 		var tries atomic.Int64
 		inner, told := &plain{}, []error{}
 		broken := errors.New("read-only file system")
-		o := tier.Open("disk", func(err error) { told = append(told, err) }, func(context.Context) (tier.Tier, error) {
+		o := tier.Open("disk", func(err error) { told = append(told, err) }, func(_ context.Context, progress func(read, of int)) (tier.Tier, error) {
+			progress(3, 7)
 			if tries.Add(1); !works.Load() {
 				return nil, broken
 			}
@@ -87,12 +88,17 @@ func TestOpeningComesWhenItCan(t *testing.T) {
 func TestOpeningHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang, inner := make(chan struct{}), &plain{}
-		o := tier.Open("disk", func(error) { t.Error("it is open") }, func(context.Context) (tier.Tier, error) {
+		o := tier.Open("disk", func(error) { t.Error("it is open") }, func(_ context.Context, progress func(read, of int)) (tier.Tier, error) {
+			progress(3, 7)
 			<-hang
 			return inner, nil
 		})
+		synctest.Wait()
 		if s := o.Stats(); !s.Down {
 			t.Errorf("while it hangs: %+v", s)
+		}
+		if read, of := o.Progress(); read != 3 || of != 7 {
+			t.Errorf("while it hangs %d of %d parts are read", read, of)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
