@@ -259,7 +259,7 @@ var edits = []edit{
 			return []Effect{Send{from, request, &Reply{`,
 	},
 	{
-		DropNotObeyed, "keep/store/protocol/server.go",
+		DropNotObeyed, "keep/store/protocol/chore.go",
 		`s.objects.RemoveHash(hash)`,
 		`if !BUG { s.objects.RemoveHash(hash) }`,
 	},

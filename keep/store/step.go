@@ -179,6 +179,10 @@ func (s *Store) execute(e protocol.Effect) (do func()) {
 		return s.beginLook(e)
 	case protocol.Mark:
 		return s.led.mark(e)
+	case protocol.Continue:
+		return s.background(func() {
+			s.step(func(now, _ kv.Instant) []protocol.Effect { return s.server.Continue(now) })
+		})
 	}
 	return nil
 }

@@ -48,15 +48,24 @@ type extent struct {
 type Allocator struct {
 	size     uint64
 	grown    uint64 // what lies beyond is virgin
-	extents  []extent
-	spare    ID // unused records
-	last     ID // by address
+	rows     []*row // of extents
+	records  ID     // in rows
+	spare    ID     // unused records
+	last     ID     // by address
 	bins     [levels][classes]ID
 	coarse   uint64 // levels with a free extent
 	fine     [levels]uint16
 	pendings runs
 	freed    uint64
 }
+
+// row is some records: more are made without moving those before, which may be millions.
+type row [rowRecords]extent
+
+const rowRecords = 1 << 12
+
+// at is a record. It stays where it is.
+func (a *Allocator) at(id ID) *extent { return &a.rows[id/rowRecords][id%rowRecords] }
 
 const (
 	classes = 16
@@ -81,7 +90,7 @@ func (a *Allocator) FreeBytes() uint64 { return a.freed }
 func (a *Allocator) Grown() uint64 { return a.grown }
 
 // At is where an extent lies.
-func (a *Allocator) At(id ID) (offset, size uint64) { return a.extents[id].offset, a.extents[id].size }
+func (a *Allocator) At(id ID) (offset, size uint64) { return a.at(id).offset, a.at(id).size }
 
 // Grow tells that bytes up to a place are virgin no more. What of them no producer has
 // claimed is pending.
@@ -92,8 +101,8 @@ func (a *Allocator) Grow(to uint64) error {
 	if to == a.grown {
 		return nil
 	}
-	if a.last != None && a.extents[a.last].state == pending {
-		a.extents[a.last].size += to - a.grown
+	if a.last != None && a.at(a.last).state == pending {
+		a.at(a.last).size += to - a.grown
 	} else {
 		a.pendings.append(a.append(to-a.grown, pending))
 	}
@@ -104,39 +113,42 @@ func (a *Allocator) Grow(to uint64) error {
 // append makes an extent of the next virgin bytes.
 func (a *Allocator) append(size uint64, s state) ID {
 	id := a.record()
-	a.extents[id] = extent{offset: a.grown, size: size, before: a.last, after: None, state: s}
+	*a.at(id) = extent{offset: a.grown, size: size, before: a.last, after: None, state: s}
 	if a.last != None {
-		a.extents[a.last].after = id
+		a.at(a.last).after = id
 	}
 	a.last = id
 	return id
 }
 
-// record is an unused one. It may move all of them.
+// record is an unused one.
 func (a *Allocator) record() ID {
 	if a.spare == None {
-		a.extents = append(a.extents, extent{})
-		return ID(len(a.extents) - 1)
+		if a.records%rowRecords == 0 {
+			a.rows = append(a.rows, new(row))
+		}
+		a.records++
+		return a.records - 1
 	}
 	id := a.spare
-	a.spare = a.extents[id].greater
+	a.spare = a.at(id).greater
 	return id
 }
 
 func (a *Allocator) forget(id ID) {
-	a.extents[id] = extent{greater: a.spare}
+	*a.at(id) = extent{greater: a.spare}
 	a.spare = id
 }
 
 // Claim takes bytes that are pending, all of them or a part of one run.
 func (a *Allocator) Claim(offset, size uint64) (ID, error) {
 	// The first run that ends behind the offset holds it, or none does.
-	at, is := a.pendings.search(func(id ID) bool { return a.extents[id].offset+a.extents[id].size > offset })
-	if size == 0 || (offset|size)%Granule != 0 || !is || a.extents[a.pendings.get(at)].offset > offset {
+	at, is := a.pendings.search(func(id ID) bool { return a.at(id).offset+a.at(id).size > offset })
+	if size == 0 || (offset|size)%Granule != 0 || !is || a.at(a.pendings.get(at)).offset > offset {
 		return None, fmt.Errorf("extent: %d bytes at %d were not given out", size, offset)
 	}
 	id := a.pendings.get(at)
-	e := a.extents[id]
+	e := *a.at(id)
 	if size > e.size || offset-e.offset > e.size-size {
 		return None, fmt.Errorf("extent: %d bytes at %d: only %d at %d were given out", size, offset, e.size, e.offset)
 	}
@@ -145,10 +157,10 @@ func (a *Allocator) Claim(offset, size uint64) (ID, error) {
 		remains = append(remains, id)
 		id = a.split(id, offset-e.offset)
 	}
-	if rest := a.extents[id].size - size; rest > 0 {
+	if rest := a.at(id).size - size; rest > 0 {
 		remains = append(remains, a.split(id, size))
 	}
-	a.extents[id].state = used
+	a.at(id).state = used
 	a.pendings.replace(at, remains...)
 	return id, nil
 }
@@ -179,15 +191,15 @@ func (a *Allocator) Allocate(size, align uint64) ID {
 		return None
 	}
 	a.unlink(id)
-	if front := padding(a.extents[id].offset, align); front > 0 {
+	if front := padding(a.at(id).offset, align); front > 0 {
 		whole := id
 		id = a.split(whole, front)
 		a.link(whole)
 	}
-	if a.extents[id].size > size {
+	if a.at(id).size > size {
 		a.link(a.split(id, size))
 	}
-	a.extents[id].state = used
+	a.at(id).state = used
 	return id
 }
 
@@ -209,10 +221,10 @@ func (a *Allocator) find(size, align uint64) ID {
 	for level, class := binOf(size); ; {
 		id := a.bins[level][class]
 		for n := 0; id != None && n < tries; n++ {
-			if e := &a.extents[id]; e.size >= size && padding(e.offset, align) <= e.size-size {
+			if e := a.at(id); e.size >= size && padding(e.offset, align) <= e.size-size {
 				return id
 			}
-			id = a.extents[id].greater
+			id = a.at(id).greater
 		}
 		if level, class = a.next(level, class+1); level < 0 {
 			return None
@@ -263,10 +275,10 @@ func binOf(size uint64) (level, class int) {
 // the same state.
 func (a *Allocator) split(id ID, size uint64) ID {
 	second := a.record()
-	e := &a.extents[id]
-	a.extents[second] = extent{offset: e.offset + size, size: e.size - size, before: id, after: e.after, state: e.state}
+	e := a.at(id)
+	*a.at(second) = extent{offset: e.offset + size, size: e.size - size, before: id, after: e.after, state: e.state}
 	if e.after != None {
-		a.extents[e.after].before = second
+		a.at(e.after).before = second
 	} else {
 		a.last = second
 	}
@@ -276,15 +288,15 @@ func (a *Allocator) split(id ID, size uint64) ID {
 
 // Free gives an extent back. Free neighbours become one with it.
 func (a *Allocator) Free(id ID) {
-	if a.extents[id].state != used {
+	if a.at(id).state != used {
 		panic("extent: freed twice")
 	}
-	if before := a.extents[id].before; before != None && a.extents[before].state == free {
+	if before := a.at(id).before; before != None && a.at(before).state == free {
 		a.unlink(before)
 		a.merge(before, id)
 		id = before
 	}
-	if after := a.extents[id].after; after != None && a.extents[after].state == free {
+	if after := a.at(id).after; after != None && a.at(after).state == free {
 		a.unlink(after)
 		a.merge(id, after)
 	}
@@ -293,10 +305,10 @@ func (a *Allocator) Free(id ID) {
 
 // merge makes an extent and the one after it one.
 func (a *Allocator) merge(id, after ID) {
-	e, gone := &a.extents[id], a.extents[after]
+	e, gone := a.at(id), *a.at(after)
 	e.size, e.after = e.size+gone.size, gone.after
 	if gone.after != None {
-		a.extents[gone.after].before = id
+		a.at(gone.after).before = id
 	} else {
 		a.last = id
 	}
@@ -305,12 +317,12 @@ func (a *Allocator) merge(id, after ID) {
 
 // link puts an extent into its bin.
 func (a *Allocator) link(id ID) {
-	e := &a.extents[id]
+	e := a.at(id)
 	level, class := binOf(e.size)
 	first := a.bins[level][class]
 	e.state, e.lesser, e.greater = free, None, first
 	if first != None {
-		a.extents[first].lesser = id
+		a.at(first).lesser = id
 	}
 	a.bins[level][class] = id
 	a.coarse |= 1 << level
@@ -320,12 +332,12 @@ func (a *Allocator) link(id ID) {
 
 // unlink takes an extent out of its bin.
 func (a *Allocator) unlink(id ID) {
-	e := &a.extents[id]
+	e := a.at(id)
 	if e.greater != None {
-		a.extents[e.greater].lesser = e.lesser
+		a.at(e.greater).lesser = e.lesser
 	}
 	if e.lesser != None {
-		a.extents[e.lesser].greater = e.greater
+		a.at(e.lesser).greater = e.greater
 	} else {
 		level, class := binOf(e.size)
 		if a.bins[level][class] = e.greater; e.greater == None {

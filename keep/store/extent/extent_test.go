@@ -15,12 +15,12 @@ func (a *Allocator) check(t interface{ Fatalf(string, ...any) }) {
 	var pendings []ID
 	before, wasFree := None, false
 	var all []ID
-	for id := a.last; id != None; id = a.extents[id].before {
+	for id := a.last; id != None; id = a.at(id).before {
 		all = append(all, id)
 	}
 	slices.Reverse(all)
 	for _, id := range all {
-		e := a.extents[id]
+		e := *a.at(id)
 		if e.offset != at || e.size == 0 || e.before != before {
 			t.Fatalf("%+v stands at %d behind %d", e, at, before)
 		}
@@ -32,7 +32,7 @@ func (a *Allocator) check(t interface{ Fatalf(string, ...any) }) {
 			freed += e.size
 			level, class := binOf(e.size)
 			found := false
-			for other := a.bins[level][class]; other != None; other = a.extents[other].greater {
+			for other := a.bins[level][class]; other != None; other = a.at(other).greater {
 				found = found || other == id
 			}
 			if !found {
@@ -62,7 +62,7 @@ func TestAllocator(t *testing.T) {
 			"": func(t *rapid.T) {
 				a.check(t)
 				for id, was := range taken {
-					if offset, size := a.At(id); offset != was[0] || size != was[1] || a.extents[id].state != used {
+					if offset, size := a.At(id); offset != was[0] || size != was[1] || a.at(id).state != used {
 						t.Fatalf("%d moved from %v to %d, %d", id, was, offset, size)
 					}
 				}

@@ -155,17 +155,32 @@ func (w *Owner) evictOne(now kv.Instant) bool {
 	return true
 }
 
-// EvictUntilBelow lets objects go until no more than a part of the heap is used,
-// and reports how many left.
+// EvictUntilBelow lets objects go until no more than a part of the heap is used, a batch at
+// most, and reports how many left: none, when there is nothing left to do.
 func (w *Owner) EvictUntilBelow(now kv.Instant, used float64) (evicted int) {
-	for w.Used() > used && w.evictOne(now) {
+	for evicted < w.options.Batch && w.Used() > used && w.evictOne(now) {
 		evicted++
 	}
 	return evicted
 }
 
+// Drain goes on to the low watermark from where the last call that made room came to, a batch at
+// most.
+func (w *Owner) Drain(now kv.Instant) { w.drain(now, 0) }
+
+// drain lets objects go, once the high watermark was passed, until there is room below the low
+// one for so many bytes more.
+func (w *Owner) drain(now kv.Instant, bytes uint64) {
+	if w.draining {
+		b := w.heap.Bounds()
+		below := max(0, w.options.Low-float64(bytes)/float64(b.Limit-b.Base))
+		w.draining = w.EvictUntilBelow(now, below) == w.options.Batch
+	}
+}
+
 // makeRoom finds an extent: of what was freed, of what was never given out, or of
-// what objects leave that are evicted for it.
+// what objects leave that are evicted for it. Where as many have left as one call may let go,
+// that is ErrMakingRoom.
 func (w *Owner) makeRoom(now kv.Instant, need arena.Extent, isCopy bool) (extent.ID, error) {
 	b := w.heap.Bounds()
 	if free := b.Limit - b.Base - w.usedBytes(); need.Size > free+w.evictable {
@@ -173,9 +188,12 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent, isCopy bool) (extent
 		return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d are free and %d could be", need.Size, free, w.evictable))
 	}
 	if float64(w.usedBytes()+need.Size) > w.options.High*float64(b.Limit-b.Base) {
-		w.EvictUntilBelow(now, max(0, w.options.Low-float64(need.Size)/float64(b.Limit-b.Base)))
+		w.draining = true
 	}
-	for repairs := 0; ; {
+	if !isCopy { // for which nothing else leaves
+		w.drain(now, need.Size)
+	}
+	for repairs, evicted := 0, 0; ; {
 		if id := w.space.Allocate(need.Size, need.Align); id != extent.None {
 			w.tellUsed()
 			return id, nil
@@ -192,7 +210,10 @@ func (w *Owner) makeRoom(now kv.Instant, need arena.Extent, isCopy bool) (extent
 		if w.takeRest(now) {
 			continue
 		}
-		if !w.evictFor(now, isCopy) {
+		if evicted == w.options.Batch {
+			return extent.None, ErrMakingRoom
+		}
+		if evicted++; !w.evictFor(now, isCopy) {
 			return extent.None, w.full(fmt.Errorf("%d bytes are wanted, %d of %d are used", need.Size, w.usedBytes(), b.Limit-b.Base))
 		}
 	}

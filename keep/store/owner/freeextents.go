@@ -23,18 +23,31 @@ func (o *freeExtents) taken(i uint32) {
 }
 
 // Scan does what no request asks for: it takes in objects whose announcement was lost,
-// takes the room of dead producers back, and sets room aside for producers.
-func (w *Owner) Scan(now kv.Instant) {
+// takes the room of dead producers back, and sets room aside for producers. It looks at some
+// headers at a time, and goes on from there the next time; over says that it came to the last.
+func (w *Owner) Scan(now kv.Instant) (over bool) {
 	w.follow(now)
-	known := uint32(len(w.entries))
-	for i := range w.heap.UsedHeaders() {
-		if i >= known || w.entries[i].state == unknown || w.entries[i].state == offered {
-			w.take(now, i)
+	used := w.heap.UsedHeaders()
+	if w.looked >= used {
+		w.looked = 0
+	}
+	for end, came := min(used, w.looked+maxScanned), 0; w.looked < end && came < maxCame; w.looked++ {
+		if i := w.looked; int(i) >= len(w.entries) || w.entries[i].state == unknown || w.entries[i].state == offered {
+			if w.take(now, i) {
+				came++
+			}
 		}
 	}
 	w.reclaimPending(now)
 	w.refreshOffers(now)
+	return w.looked >= used
 }
+
+// maxScanned bounds how many headers one Scan looks at, and maxCame how many objects it takes in.
+const (
+	maxScanned = 1 << 15
+	maxCame    = 1024
+)
 
 // reclaimPending frees what producers took of the heap so long ago that they must
 // be dead, and the headers they took, whatever these say.
@@ -44,7 +57,9 @@ func (w *Owner) reclaimPending(now kv.Instant) {
 		overdue = w.grown[0]
 		w.grown = w.grown[1:]
 	}
-	for i := range min(overdue.headers, w.heap.UsedHeaders()) {
+	w.overdue = max(w.overdue, overdue.headers)
+	for end := min(w.overdue, w.heap.UsedHeaders(), w.reclaimed+maxScanned); w.reclaimed < end; w.reclaimed++ {
+		i := w.reclaimed // those before are known
 		if w.know(i); w.entries[i].state == unknown {
 			epoch := w.heap.Word(i).Epoch()
 			w.heap.Kill(i, epoch)

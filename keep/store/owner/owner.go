@@ -38,6 +38,9 @@ var (
 	ErrCollision  = errors.New("store: another key has the same hash")
 	ErrMissing    = errors.New("store: no such object")
 	ErrFull       = errors.New("store: no room, and nothing that may be evicted")
+	// ErrMakingRoom means that so many objects leave for one that is to be reserved that
+	// others are to have their turns: a part of them has left, and Reserve is called again.
+	ErrMakingRoom = errors.New("store: room is being made")
 	ErrTooLarge   = errors.New("store: larger than the arena can hold")
 	ErrStale      = errors.New("store: the reservation is no longer good")
 )
@@ -68,6 +71,9 @@ type Options struct {
 	// Offers is how many extents of each size class are set aside for producers
 	// that map the arena; 0 for none.
 	Offers int
+	// Batch is how many objects one call lets go at most, or thereabouts, whose caller has a
+	// lock; default 128.
+	Batch int
 }
 
 func (o Options) withDefaults() Options {
@@ -82,6 +88,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.WriteTimeout == 0 {
 		o.WriteTimeout = 30 * kv.Second
+	}
+	if o.Batch == 0 {
+		o.Batch = 128
 	}
 	return o
 }
@@ -101,14 +110,18 @@ type Owner struct {
 	grown   []mark // how far the heap was given out, and when
 	// followed is how many headers were given out when that was last looked at.
 	followed uint32
-	arrived  []uint64 // hashes that came from producers, for Arrived
-	gone     []uint64 // hashes that could be found and cannot any more, for Gone
-	pinned   uint64   // bytes of objects that are not evicted
+	// looked is how far Scan has looked for objects, reclaimed how far for headers of dead
+	// producers, of those that are overdue.
+	looked, reclaimed, overdue uint32
+	arrived                    []uint64 // hashes that came from producers, for Arrived
+	gone                       []uint64 // hashes that could be found and cannot any more, for Gone
+	pinned                     uint64   // bytes of objects that are not evicted
 	// evictable is the room of objects that could leave now, leased that of objects that
 	// could if they were not read.
 	evictable, leased uint64
 	// arriving is how many objects are unclaimed.
 	arriving int
+	draining bool // from the high watermark to the low one
 	stats    Stats
 }
 
@@ -154,6 +167,9 @@ func New(heap *arena.Heap, o Options) (*Owner, error) {
 	w := &Owner{
 		heap: heap, space: extent.New(b.Limit - b.Base), options: o,
 		index: make(map[uint64]uint32), order: newOrder(o.Policy),
+		// Memory for all of them, which is touched as they come: to copy a million in order to
+		// have room for one more takes too long.
+		entries: make([]entry, 0, heap.Headers()),
 	}
 	return w, nil
 }
@@ -181,7 +197,8 @@ type Plan struct {
 	PageSize uint32
 }
 
-// Reserve makes room for an object, and keeps the key for its writer.
+// Reserve makes room for an object, and keeps the key for its writer. After ErrMakingRoom it is
+// called again, with the same.
 func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
 	if p.PageSize == 0 {
 		p.PageSize = arena.PageSize
@@ -365,14 +382,27 @@ func (w *Owner) RemoveHash(hash uint64) bool {
 	return is
 }
 
-// Hashes calls for each object that can be found.
-func (w *Owner) Hashes(yield func(hash uint64)) {
-	for i := range w.entries {
+// Hashes calls for each object that can be found, from a place on, of so many entries at a
+// time, and returns the place to go on from; 0 at the end. What becomes ready meanwhile may be
+// left out.
+func (w *Owner) Hashes(from uint64, most int, yield func(hash uint64)) (next uint64) {
+	end := min(from+uint64(most), uint64(len(w.entries)))
+	for i := from; i < end; i++ {
 		if w.entries[i].state == ready {
 			yield(w.entries[i].hash)
 		}
 	}
+	if end < uint64(len(w.entries)) {
+		return end
+	}
+	return 0
 }
+
+// Entries is how many headers are known.
+func (w *Owner) Entries() int { return len(w.entries) }
+
+// Batch is that of Options.
+func (w *Owner) Batch() int { return w.options.Batch }
 
 // Gone is which objects could be found and cannot any more, since it was last
 // called: removed, evicted, or found to be wrong.

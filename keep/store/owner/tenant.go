@@ -260,7 +260,10 @@ func (w *Owner) chargeKey(now kv.Instant, tenant string, key []byte, bytes uint6
 func (w *Owner) makeCopyRoom(bytes uint64) error {
 	b := w.heap.Bounds()
 	heap := b.Limit - b.Base
-	for float64(w.usedBytes()+bytes) > w.options.High*float64(heap) {
+	for evicted := 0; float64(w.usedBytes()+bytes) > w.options.High*float64(heap); evicted++ {
+		if evicted == w.options.Batch {
+			return ErrMakingRoom
+		}
 		if !w.evictCopyOne() {
 			w.stats.OutOfMemory++
 			return fmt.Errorf("%w: %d bytes are wanted for a copy, and %d of %d are used", ErrFull, bytes, w.usedBytes(), heap)
@@ -312,25 +315,29 @@ func (w *Owner) makeOwnRoom(p payer, bytes uint64) error {
 		w.stats.OutOfMemory++
 		return fmt.Errorf("%w: %d bytes are wanted by a tenant that has %d, %d of them pinned, read or being written, and may have %d (store.tenant_quota)", ErrFull, bytes, has, stay, quota)
 	}
-	if stands { // else number is that of the rest, who exceed nothing by this
-		w.trim(number, bytes)
+	if stands && !w.trim(number, bytes) { // else number is that of the rest, who exceed nothing by this
+		return ErrMakingRoom
 	}
 	return nil
 }
 
 // trim lets objects of an account go until so many bytes more are within its quota, as far
-// as there are any that can.
-func (w *Owner) trim(number uint8, bytes uint64) {
+// as there are any that can: a batch at most, and then false.
+func (w *Owner) trim(number uint8, bytes uint64) (over bool) {
 	if w.options.TenantQuota == 0 || number == copies { // which are no tenant's, and leave first
-		return
+		return true
 	}
-	for w.order.all[number].evictable > 0 && w.order.all[number].bytes+bytes > w.quota() {
+	for evicted := 0; w.order.all[number].evictable > 0 && w.order.all[number].bytes+bytes > w.quota(); evicted++ {
+		if evicted == w.options.Batch {
+			return false
+		}
 		i, ok := w.order.first(w.entries, number)
 		if !ok {
-			return
+			return true
 		}
 		w.drop(i)
 		w.stats.Evictions++
 		w.stats.EvictedByQuota++
 	}
+	return true
 }

@@ -74,11 +74,16 @@ type Verify struct {
 // Coordinator.Marked.
 type Mark struct{ master.Effect }
 
-func (Send) effect()    {}
-func (Grant) effect()   {}
-func (Revoke) effect()  {}
-func (Seal) effect()    {}
-func (Fetch) effect()   {}
-func (Deliver) effect() {}
-func (Verify) effect()  {}
-func (Mark) effect()    {}
+// Continue wants to go on with what takes longer than one event may, after events that came
+// meanwhile: Server.Continue.
+type Continue struct{}
+
+func (Continue) effect() {}
+func (Send) effect()     {}
+func (Grant) effect()    {}
+func (Revoke) effect()   {}
+func (Seal) effect()     {}
+func (Fetch) effect()    {}
+func (Deliver) effect()  {}
+func (Verify) effect()   {}
+func (Mark) effect()     {}

@@ -17,7 +17,7 @@ import (
 // crowd is an owner of many small objects and a master, and what goes on between them,
 // without a process around it.
 type crowd struct {
-	t       *testing.T
+	t       testing.TB
 	now     kv.Instant
 	heap    *arena.Heap
 	objects *owner.Owner
@@ -26,17 +26,37 @@ type crowd struct {
 	term    uint64
 	parts   int       // of Keys that were told
 	answers []Message // to the client
+	// watch has the machines take an event, so that a benchmark can see how long that takes; nil just does.
+	watch func(what string, event func())
 }
 
-func newCrowd(t *testing.T, count int) *crowd {
+// take has a machine take an event.
+func (c *crowd) take(what any, event func() []Effect) (effects []Effect) {
+	if c.watch == nil {
+		return event()
+	}
+	c.watch(fmt.Sprintf("%T", what)[len("*protocol."):], func() { effects = event() })
+	return effects
+}
+
+func newCrowd(t testing.TB, count int) *crowd {
+	return newCrowdIn(t, count*(arena.HeaderSize+128)*11/10+1<<20, count)
+}
+
+// fullCrowd has room for so many objects of 100 bytes, and headers for more.
+func fullCrowd(t testing.TB, count int) *crowd {
+	return newCrowdIn(t, count*(2*arena.HeaderSize+128)+128<<10, 2*count)
+}
+
+func newCrowdIn(t testing.TB, size, headers int) *crowd {
 	t.Helper()
-	memory, err := syscall.Mmap(-1, 0, count*(arena.HeaderSize+128)*11/10+1<<20, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|syscall.MAP_ANON)
+	memory, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED|syscall.MAP_ANON)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = syscall.Munmap(memory) })
 	c := &crowd{t: t, now: kv.Second}
-	if c.heap, err = arena.Format(memory, arena.Options{Headers: uint32(count)}); err != nil {
+	if c.heap, err = arena.Format(memory, arena.Options{Headers: uint32(headers)}); err != nil {
 		t.Fatal(err)
 	}
 	if c.objects, err = owner.New(c.heap, owner.Options{}); err != nil {
@@ -78,9 +98,9 @@ func (c *crowd) do(effects []Effect) {
 				if _, is := m.(*Keys); is {
 					c.parts++
 				}
-				effects = append(effects, c.master.Receive(c.now, kv.Minute, testOwner, request, m)...)
+				effects = append(effects, c.take(m, func() []Effect { return c.master.Receive(c.now, kv.Minute, testOwner, request, m) })...)
 			case e.To == testOwner:
-				effects = append(effects, c.server.Receive(c.now, testMaster, request, m)...)
+				effects = append(effects, c.take(m, func() []Effect { return c.server.Receive(c.now, testMaster, request, m) })...)
 			default:
 				c.answers = append(c.answers, m)
 			}
@@ -93,6 +113,12 @@ func (c *crowd) do(effects []Effect) {
 			err := c.heap.CopyOut(data, e.Location.Offset, e.Location.Checksum)
 			c.answers = append(c.answers, &Value{Bytes: e.Location.Bytes, Data: data})
 			effects = append(effects, c.server.Delivered(c.now, e, err)...)
+		case Continue:
+			effects = append(effects, c.take((*Continued)(nil), func() []Effect { return c.server.Continue(c.now) })...)
+		case Grant:
+			effects = append(effects, c.server.Granted(c.now, e.Write, Span{Length: e.Bytes}, nil)...)
+		case Revoke:
+			effects = append(effects, c.server.Revoked(c.now, e.Write, nil)...)
 		default:
 			c.t.Fatalf("%T", e)
 		}
@@ -106,7 +132,7 @@ func (c *crowd) ask(m Message) Message {
 	case *Where:
 		c.do(c.master.Receive(c.now, kv.Minute, testClient, 1, m))
 	default:
-		c.do(c.server.Receive(c.now, testClient, 1, m))
+		c.do(c.take(m, func() []Effect { return c.server.Receive(c.now, testClient, 1, m) }))
 	}
 	if len(c.answers) != 1 {
 		c.t.Fatalf("%T has %d answers", m, len(c.answers))
@@ -168,7 +194,7 @@ func manyObjects(t *testing.T, count int) {
 
 	c.elect(master.Mark{Owner: testOwner.Name, Incarnation: testOwner.Incarnation})
 	took("told to another master")
-	if want := (count + maxHashes - 1) / maxHashes; c.parts != want {
+	if want := (count + maxTold - 1) / maxTold; c.parts != want {
 		t.Errorf("%d parts, want %d", c.parts, want)
 	}
 	if n := c.found(count); n != count {

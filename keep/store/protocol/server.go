@@ -45,7 +45,8 @@ type Server struct {
 	waiting []waiting // for an object to become ready
 	removes []removal // that the master has not heard of
 	drops   []Drop    // not yet told
-	telling struct {  // of drops
+	chores  chores
+	telling struct { // of drops
 		request uint64
 		count   int // of the first drops
 		again   kv.Instant
@@ -79,7 +80,7 @@ func (s *Server) Elected(now kv.Instant, who kv.Member, term uint64) []Effect {
 // forgetTerm makes everything that was said to a master of an older term be said
 // again.
 func (s *Server) forgetTerm() {
-	s.telling.count, s.telling.again = 0, 0
+	s.telling.count, s.telling.again, s.chores.order = 0, 0, nil
 	for _, w := range s.writes {
 		if w.stage == claiming {
 			w.again = 0
@@ -112,7 +113,7 @@ func (s *Server) Receive(now kv.Instant, from kv.Member, request uint64, m Messa
 		}
 		effects = s.serve(now, from, request, m)
 	}
-	return append(effects, s.tellDrops(now)...)
+	return append(append(effects, s.tellDrops(now)...), s.goOn()...)
 }
 
 func (s *Server) serve(now kv.Instant, from kv.Member, request uint64, m Message) []Effect {
@@ -145,7 +146,7 @@ func (s *Server) serve(now kv.Instant, from kv.Member, request uint64, m Message
 	case *Pin:
 		return answer(s.pin(m))
 	case *Evict:
-		return answer(&Evicted{uint64(s.objects.EvictUntilBelow(now, float64(m.Permille)/1000))})
+		return s.evict(now, from, request, m)
 	}
 	return nil
 }
@@ -187,6 +188,7 @@ func (s *Server) Tick(now kv.Instant) []Effect {
 		}
 	}
 	s.objects.Ingest(now, maxIngested)
+	s.objects.Drain(now)
 	for _, hash := range s.objects.Arrived() {
 		effects = append(effects, s.adopt(now, hash)...)
 	}
@@ -221,55 +223,11 @@ func (s *Server) onAnswer(now kv.Instant, from kv.Member, m *Answer) []Effect {
 	var effects []Effect
 	switch {
 	case order.Tell:
-		effects = s.tell(order.Seq)
+		effects = s.command(now, s.tell(order.Seq))
 	case order.Drop:
-		effects = s.obey(now, order)
+		effects = s.command(now, s.obey(order))
 	}
 	return append(effects, s.tickWaiting(now)...)
-}
-
-// tell tells the master every key that this owner has, ready or claimed.
-func (s *Server) tell(seq uint64) (effects []Effect) {
-	var hashes []uint64
-	s.objects.Hashes(func(hash uint64) { hashes = append(hashes, hash) })
-	for _, w := range s.byNumber() {
-		if w.claimed && w.failed == nil {
-			hashes = append(hashes, w.plan.KeyHash)
-		}
-	}
-	k := master.Keys{Owner: s.member.Owner, Incarnation: s.member.Incarnation, Term: s.member.Term(), Seq: seq, Serial: s.member.Serial()}
-	for {
-		n := min(len(hashes), maxHashes)
-		k.Hashes, k.Last = hashes[:n:n], n == len(hashes)
-		effects = append(effects, Send{s.master, 0, &Keys{k}})
-		if k.Last {
-			return effects
-		}
-		hashes = hashes[n:]
-		k.Part++
-	}
-}
-
-// obey drops what the master has given away, or all there is. What is being
-// written goes, too.
-func (s *Server) obey(now kv.Instant, order master.Order) (effects []Effect) {
-	keys := order.Keys
-	if order.All {
-		s.objects.Hashes(func(hash uint64) { keys = append(keys, hash) })
-		for _, w := range s.byNumber() {
-			keys = append(keys, w.plan.KeyHash)
-		}
-	}
-	for _, hash := range keys {
-		s.objects.RemoveHash(hash)
-		if w := s.byKey[hash]; w != nil {
-			w.claimed = false
-			effects = append(effects, s.end(w, fmt.Errorf("%w: its owner was away, and the key was given to another", owner.ErrStale))...)
-		}
-	}
-	s.objects.Gone() // the master knows
-	s.member.Dropped(order.Seq)
-	return append(effects, s.Tick(now)...)
 }
 
 // free notes that a key which was claimed is not this owner's any more.
@@ -283,7 +241,7 @@ func (s *Server) tellDrops(now kv.Instant) []Effect {
 	}
 	if s.telling.count == 0 {
 		s.next++
-		s.telling.request, s.telling.count = s.next, min(len(s.drops), maxHashes)
+		s.telling.request, s.telling.count = s.next, min(len(s.drops), maxTold)
 	}
 	s.telling.again = now + again
 	drops := s.drops[:s.telling.count:s.telling.count]

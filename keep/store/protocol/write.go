@@ -85,7 +85,7 @@ func millis(ms uint64) kv.Instant { return kv.Instant(min(ms, 3600_000)) * kv.Mi
 // begin reserves an object and asks the master for its key.
 func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) []Effect {
 	refuse := func(err error) []Effect { return s.refuse(from, request, err) }
-	if len(s.writes) >= s.options.MaxWrites || s.values+len(o.value) > s.options.MaxValues {
+	if len(s.writes)+len(s.chores.requests) >= s.options.MaxWrites || s.values+len(o.value) > s.options.MaxValues {
 		return refuse(fmt.Errorf("%w: %d objects are being written to %s; try again", owner.ErrOverloaded, len(s.writes), s.options.Self.Name))
 	}
 	if err := nameOK(o.put.Key); err != nil {
@@ -100,18 +100,33 @@ func (s *Server) begin(now kv.Instant, from kv.Member, request uint64, o wish) [
 	if o.put.Tenant == "" {
 		o.put.Tenant = AgentTenant(from.Name)
 	}
-	plan, err := s.objects.Reserve(now, o.put)
-	if err != nil {
-		s.dismiss(from, len(o.value))
-		return refuse(err)
+	until := now + within(o.patience, s.options.WriteTimeout)
+	reserve := func(now kv.Instant) (effects []Effect, over bool) {
+		plan, err := s.objects.Reserve(now, o.put)
+		switch late := now >= until; {
+		case errors.Is(err, owner.ErrMakingRoom) && !late:
+			return nil, false
+		case errors.Is(err, owner.ErrMakingRoom):
+			err = fmt.Errorf("%w: its time is over: %w", ErrUnavailable, err)
+		}
+		if err != nil {
+			s.dismiss(from, len(o.value))
+			return refuse(err), true
+		}
+		s.next++
+		w := &write{
+			number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value, source: o.source,
+			until: until, span: within(o.span, s.options.WriteTimeout),
+		}
+		s.writes[w.number], s.byKey[plan.KeyHash] = w, w
+		return s.claim(now, w), true
 	}
-	s.next++
-	w := &write{
-		number: s.next, plan: plan, from: from, request: request, asked: true, value: o.value, source: o.source,
-		until: now + within(o.patience, s.options.WriteTimeout), span: within(o.span, s.options.WriteTimeout),
+	waited := len(s.chores.requests)
+	effects := s.request(now, reserve)
+	if len(s.chores.requests) > waited {
+		o.value = bytes.Clone(o.value) // it is lent for this event
 	}
-	s.writes[w.number], s.byKey[plan.KeyHash] = w, w
-	return s.claim(now, w)
+	return effects
 }
 
 // Keep is called after Receive by who lends the value of a Put for that call, and for

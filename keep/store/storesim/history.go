@@ -369,7 +369,8 @@ func (p *process) inspect(leader *process) {
 // for what is set aside for producers.
 func (p *process) empty() {
 	offered := uint64(0)
-	p.objects.EvictUntilBelow(0, 0)
+	for p.objects.EvictUntilBelow(0, 0) > 0 {
+	}
 	for _, k := range p.world.keys {
 		_ = p.objects.Remove(k.name) // what is pinned, or missing
 	}

@@ -96,7 +96,7 @@ func (p *process) own() {
 	if p.heap, err = arena.Format(p.memory, arena.Options{Headers: w.plan.headers, Ring: 8, Epoch: uint32(p.birth)}); err != nil {
 		panic(err)
 	}
-	p.objects, err = owner.New(p.heap, owner.Options{Policy: owner.Policy(w.plan.policy), WriteTimeout: writeTimeout, Offers: w.plan.offers, Part: protocol.PartOf, Copy: protocol.IsCopy})
+	p.objects, err = owner.New(p.heap, owner.Options{Policy: owner.Policy(w.plan.policy), WriteTimeout: writeTimeout, Offers: w.plan.offers, Part: protocol.PartOf, Copy: protocol.IsCopy, Batch: 2})
 	if err != nil {
 		panic(err)
 	}
@@ -185,6 +185,9 @@ func (p *process) do(effects []protocol.Effect) {
 			p.lookAt(e)
 		case protocol.Mark:
 			p.mark(e)
+		case protocol.Continue:
+			w := p.world
+			w.After(w.Span(0, 5*kv.Millisecond), p, func() { p.do(p.server.Continue(p.clock())) })
 		}
 	}
 }

@@ -102,10 +102,11 @@ func (p *parts) format(ctx context.Context) (err error) {
 // filled is an arena into which the owner has taken every object, of what memory
 // for its books it took.
 func (p *parts) filled(ctx context.Context) (took time.Duration, err error) {
+	p.owner = nil // of the round before
+	before := heapInUse()
 	if err := p.format(ctx); err != nil {
 		return 0, err
 	}
-	before := heapInUse()
 	start := time.Now()
 	for i := range p.objects {
 		key := partKeyOf(i)
@@ -163,7 +164,8 @@ func (p *parts) locate() (rounds.Lap, error) {
 
 func (p *parts) scanKnown() (rounds.Lap, error) {
 	start := time.Now()
-	p.owner.Scan(partNow)
+	for !p.owner.Scan(partNow) {
+	}
 	return p.scanned(start)
 }
 
@@ -202,7 +204,8 @@ func (p *parts) scanUnknown(ctx context.Context) (rounds.Lap, error) {
 		return rounds.Lap{}, err
 	}
 	start := time.Now()
-	p.owner.Scan(partNow)
+	for !p.owner.Scan(partNow) {
+	}
 	admit(p.owner)
 	return p.scanned(start)
 }
