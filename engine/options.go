@@ -107,9 +107,7 @@ func (o Options) withDefaults() (Options, error) {
 	o.StepTokens = max(cmp.Or(o.StepTokens, running), o.MaxRunning)
 	o.MaxBodyBytes = cmp.Or(o.MaxBodyBytes, 8<<20)
 	o.StallTimeout, o.HandoffDeadline = cmp.Or(o.StallTimeout, 30*time.Second), cmp.Or(o.HandoffDeadline, 10*time.Second)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 

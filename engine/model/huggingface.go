@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,9 +114,7 @@ func (h *hfConfig) config() (Config, error) {
 		return Config{}, err
 	}
 	c.HeadNorms = h.ModelType == "qwen3"
-	if c.KVHeads == 0 {
-		c.KVHeads = c.Heads
-	}
+	c.KVHeads = cmp.Or(c.KVHeads, c.Heads)
 	switch { // what a file leaves out is what the family's configuration class says
 	case c.HeadDim != 0 || c.Heads < 1:
 	case h.ModelType == "qwen3":
@@ -167,18 +166,13 @@ func (h *hfConfig) rope() (RoPE, error) {
 	if p.RopeTheta != 0 {
 		r.Theta = p.RopeTheta
 	}
-	if r.Theta == 0 {
-		r.Theta = 10000
-	}
+	r.Theta = cmp.Or(r.Theta, 10000)
 	for _, partial := range []*float64{h.PartialRotaryFactor, p.PartialRotaryFactor} {
 		if partial != nil && *partial != 1 {
 			return RoPE{}, fmt.Errorf("%w: partial_rotary_factor %v; whole heads are turned here", ErrConfig, *partial)
 		}
 	}
-	kind := p.RopeType
-	if kind == "" {
-		kind = p.Type
-	}
+	kind := cmp.Or(p.RopeType, p.Type)
 	switch kind {
 	case "", "default":
 	case "linear":

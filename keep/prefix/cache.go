@@ -90,12 +90,8 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Events == nil {
 		o.Events = func(handoff.Event) {}
 	}
-	if o.Clock == nil {
-		o.Clock = fabric.SystemClock
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Clock = cmp.Or(o.Clock, fabric.SystemClock)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 

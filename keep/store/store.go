@@ -83,12 +83,8 @@ func (o Options) withDefaults() (Options, error) {
 	o.Lease = cmp.Or(o.Lease, 3*time.Second)
 	o.Landing = max(cmp.Or(o.Landing, 64<<20), 1<<20)
 	o.MaxOperations = cmp.Or(o.MaxOperations, 256)
-	if o.Clock == nil {
-		o.Clock = directory.WallClock{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Clock = cmp.Or[directory.Clock](o.Clock, directory.WallClock{})
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Owner != nil {
 		own, err := o.Owner.withDefaults()
 		if err != nil {

@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,9 +89,7 @@ func (d *directory) Grant(ctx context.Context, o LeaseOptions) (*Lease, error) {
 	if o.TTL < 0 || o.OnExpiry > Surrender {
 		return nil, invalid("grant", "", "a lease has a positive time and a known policy", "leave both zero for the defaults")
 	}
-	if o.TTL == 0 {
-		o.TTL = DefaultTTL
-	}
+	o.TTL = cmp.Or(o.TTL, DefaultTTL)
 	l := &Lease{
 		directory: d, policy: o.OnExpiry, asked: o.TTL,
 		lost: make(chan struct{}), hurry: make(chan struct{}, 1), done: make(chan struct{}),

@@ -2,6 +2,7 @@ package directory
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -23,9 +24,7 @@ type Options struct {
 }
 
 func (o Options) defaulted() Options {
-	if o.Clock == nil {
-		o.Clock = WallClock{}
-	}
+	o.Clock = cmp.Or[Clock](o.Clock, WallClock{})
 	if o.CallTimeout <= 0 {
 		o.CallTimeout = DefaultCallTimeout
 	}

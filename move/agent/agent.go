@@ -18,6 +18,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -123,24 +124,14 @@ type Metrics struct {
 
 func (o Options) withDefaults() Options {
 	o.Inbox = o.Inbox.withDefaults()
-	if o.Records == 0 {
-		o.Records = 4096
-	}
-	if o.Grants == 0 {
-		o.Grants = 1 << 16
-	}
-	if o.Clock == nil {
-		o.Clock = fabric.SystemClock
-	}
-	if o.Random == nil {
-		o.Random = rand.Reader
-	}
+	o.Records = cmp.Or(o.Records, 4096)
+	o.Grants = cmp.Or(o.Grants, 1<<16)
+	o.Clock = cmp.Or(o.Clock, fabric.SystemClock)
+	o.Random = cmp.Or(o.Random, rand.Reader)
 	if o.Background == nil {
 		o.Background = func(work func()) { go work() }
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 

@@ -27,9 +27,7 @@ const (
 // Plan plans a request. Everything in it may come from a stranger: what does not
 // fit fails with ErrRequest.
 func (s *Shape) Plan(r Request) (*Plan, error) {
-	if r.ContextTokens == 0 {
-		r.ContextTokens = r.Tokens.End
-	}
+	r.ContextTokens = cmp.Or(r.ContextTokens, r.Tokens.End)
 	if err := r.validate(s); err != nil {
 		return nil, err
 	}

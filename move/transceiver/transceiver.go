@@ -81,12 +81,8 @@ func (o Options) withDefaults() (Options, error) {
 	o.Timing = o.Timing.WithDefaults()
 	o.DefaultTimeout = cmp.Or(o.DefaultTimeout, time.Minute)
 	o.Records = cmp.Or(o.Records, 4096)
-	if o.Clock == nil {
-		o.Clock = fabric.SystemClock
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Clock = cmp.Or(o.Clock, fabric.SystemClock)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 

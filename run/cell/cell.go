@@ -26,6 +26,7 @@
 package cell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,18 +139,10 @@ func (o Options) checked() (Options, error) {
 	if err := makePrivate(o.StateDir); err != nil {
 		return o, err
 	}
-	if o.Ready == 0 {
-		o.Ready = defaultReady
-	}
-	if o.Drain == 0 {
-		o.Drain = defaultDrain
-	}
-	if o.FirstPause == 0 {
-		o.FirstPause = defaultFirstPause
-	}
-	if o.Kill == nil {
-		o.Kill = context.Background()
-	}
+	o.Ready = cmp.Or(o.Ready, defaultReady)
+	o.Drain = cmp.Or(o.Drain, defaultDrain)
+	o.FirstPause = cmp.Or(o.FirstPause, defaultFirstPause)
+	o.Kill = cmp.Or(o.Kill, context.Background())
 	if o.Watch == nil {
 		o.Watch = func(Event) {}
 	}

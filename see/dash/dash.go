@@ -51,9 +51,7 @@ func Open(_ context.Context, o Options) (*Page, error) {
 	}
 	o.Interval, o.Linger = cmp.Or(o.Interval, time.Second), cmp.Or(o.Linger, 30*time.Second)
 	o.Watchers = cmp.Or(o.Watchers, 16)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	life, stop := context.WithCancel(context.Background())
 	p := &Page{
 		options: o, places: make(chan struct{}, o.Watchers), stop: stop, mux: http.NewServeMux(),

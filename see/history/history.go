@@ -8,6 +8,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,9 +84,7 @@ type Records struct {
 
 // Open goes on with the files where an earlier agent stopped.
 func Open(o Options) (*Records, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	r := &Records{options: o}
 	var errs [3]error
 	r.transfers, errs[0] = openLog[agent.Record](o, transferFiles)

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,9 +43,7 @@ const queueLength = 1024
 func OpenFile(o FileOptions) (*File, error) {
 	orDefault(&o.Bytes, 8<<20)
 	orDefault(&o.Flush, 100*time.Millisecond)
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.Bytes < 1 {
 		return nil, fmt.Errorf("ledger: files of %d bytes: there must be some", o.Bytes)
 	}

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,10 +45,7 @@ func openExport(ctx context.Context, o Options, all prometheus.Gatherer) (*expor
 		err = fmt.Errorf("telemetry: OTLP metrics to %s: %w", o.OTLPEndpoint, err)
 		return nil, errors.Join(err, traces.Shutdown(ctx))
 	}
-	interval := o.OTLPInterval
-	if interval == 0 {
-		interval = defaultOTLPInterval
-	}
+	interval := cmp.Or(o.OTLPInterval, defaultOTLPInterval)
 	reader := metric.NewPeriodicReader(samples, metric.WithInterval(interval),
 		metric.WithProducer(bridge.NewMetricProducer(bridge.WithGatherer(all))))
 	return &export{

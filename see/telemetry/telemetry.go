@@ -9,6 +9,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,9 +65,7 @@ var ErrUndelivered = errors.New("telemetry: the collector did not take everythin
 
 // Open starts what Options ask for. The endpoint answers when Open returns.
 func Open(ctx context.Context, o Options) (*Telemetry, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	t := &Telemetry{registry: prometheus.NewRegistry()}
 	t.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	t.all = gatherer{t.registry, append([]Source{o.Build.source}, o.Sources...)}

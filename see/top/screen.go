@@ -120,10 +120,7 @@ func (s *screen) take(m looked) {
 	if m.err != nil || s.paused {
 		return
 	}
-	before := s.last
-	if before == nil {
-		before = m.look
-	}
+	before := cmp.Or(s.last, m.look)
 	s.figures, s.last = Compare(m.look, before), m.look
 }
 

@@ -1,6 +1,7 @@
 package arena
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -45,18 +46,10 @@ var ErrLayout = errors.New("arena: not an arena of this layout")
 const maxHeaders = 1 << 28
 
 func (o Options) withDefaults(size uint64) Options {
-	if o.Headers == 0 {
-		o.Headers = uint32(min(maxHeaders, max(16, size/(64<<10))))
-	}
-	if o.Ring == 0 {
-		o.Ring = 1024
-	}
-	if o.High == 0 {
-		o.High = 95
-	}
-	if o.Low == 0 {
-		o.Low = 85
-	}
+	o.Headers = cmp.Or(o.Headers, uint32(min(maxHeaders, max(16, size/(64<<10)))))
+	o.Ring = cmp.Or(o.Ring, 1024)
+	o.High = cmp.Or(o.High, 95)
+	o.Low = cmp.Or(o.Low, 85)
 	return o
 }
 

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -116,12 +117,8 @@ const (
 // not. One that is left out while it is away, and is listed again later, would bring
 // back what was given away meanwhile. Marks are what its predecessors wrote down.
 func New(now kv.Instant, o Options, roster []Mark, marks []Mark) *Master {
-	if o.Lease == 0 {
-		o.Lease = 3 * kv.Second
-	}
-	if o.Grace == 0 {
-		o.Grace = o.Lease
-	}
+	o.Lease = cmp.Or(o.Lease, 3*kv.Second)
+	o.Grace = cmp.Or(o.Grace, o.Lease)
 	m := &Master{options: o, owners: make(map[string]*member), index: make(map[uint64]claim), begun: now}
 	for _, r := range roster {
 		m.join(r.Owner, r.Incarnation)

@@ -20,6 +20,7 @@
 package owner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -77,21 +78,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.High == 0 {
-		o.High = 0.95
-	}
-	if o.Low == 0 {
-		o.Low = 0.85
-	}
-	if o.MaxPinned == 0 {
-		o.MaxPinned = 0.5
-	}
-	if o.WriteTimeout == 0 {
-		o.WriteTimeout = 30 * kv.Second
-	}
-	if o.Batch == 0 {
-		o.Batch = 128
-	}
+	o.High = cmp.Or(o.High, 0.95)
+	o.Low = cmp.Or(o.Low, 0.85)
+	o.MaxPinned = cmp.Or(o.MaxPinned, 0.5)
+	o.WriteTimeout = cmp.Or(o.WriteTimeout, 30*kv.Second)
+	o.Batch = cmp.Or(o.Batch, 128)
 	return o
 }
 
@@ -200,9 +191,7 @@ type Plan struct {
 // Reserve makes room for an object, and keeps the key for its writer. After ErrMakingRoom it is
 // called again, with the same.
 func (w *Owner) Reserve(now kv.Instant, p Put) (Plan, error) {
-	if p.PageSize == 0 {
-		p.PageSize = arena.PageSize
-	}
+	p.PageSize = cmp.Or(p.PageSize, arena.PageSize)
 	if len(p.Key) == 0 || len(p.Key) > arena.MaxKey || p.Bytes == 0 {
 		return Plan{}, fmt.Errorf("store: a key of %d bytes and a value of %d: keys have 1 to %d, values at least 1", len(p.Key), p.Bytes, arena.MaxKey)
 	}

@@ -62,12 +62,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, err
 	}
 	o.TTL = cmp.Or(o.TTL, directory.DefaultTTL)
-	if o.Clock == nil {
-		o.Clock = directory.WallClock{}
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Clock = cmp.Or[directory.Clock](o.Clock, directory.WallClock{})
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o, nil
 }
 

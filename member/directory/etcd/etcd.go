@@ -10,6 +10,7 @@
 package etcd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -73,9 +74,7 @@ func (o Options) checked() (Options, error) {
 			return o, refuse(endpoint, "that is no endpoint", "use unix:///path, http://host:port or https://host:port")
 		}
 	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
+	o.Namespace = cmp.Or(o.Namespace, DefaultNamespace)
 	if err := directory.CheckKey(o.Namespace); err != nil {
 		return o, fmt.Errorf("namespace: %w", err)
 	}

@@ -2,6 +2,7 @@ package memdir
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -36,9 +37,7 @@ type ClientOptions struct {
 
 // Open makes a client. It is closed like any directory; the store needs no closing.
 func (s *Store) Open(o ClientOptions) (*Client, error) {
-	if o.Clock == nil {
-		o.Clock = s.clock
-	}
+	o.Clock = cmp.Or(o.Clock, s.clock)
 	l := &link{store: s, switched: make(chan struct{})}
 	d, err := directory.New(directory.Options{Backend: l, Clock: o.Clock, CallTimeout: o.CallTimeout})
 	if err != nil {

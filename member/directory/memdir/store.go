@@ -55,9 +55,7 @@ type lease struct {
 
 // New makes an empty store. Its first revision is 1, as 0 means none.
 func New(o Options) *Store {
-	if o.Clock == nil {
-		o.Clock = directory.WallClock{}
-	}
+	o.Clock = cmp.Or[directory.Clock](o.Clock, directory.WallClock{})
 	if o.History <= 0 {
 		o.History = DefaultHistory
 	}

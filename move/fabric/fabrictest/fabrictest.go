@@ -16,6 +16,7 @@
 package fabrictest
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -77,12 +78,8 @@ func (o Options) withDefaults(t testing.TB) Options {
 	if o.FarSection == nil {
 		o.FarSection = arena
 	}
-	if o.Patience == 0 {
-		o.Patience = 30 * time.Second
-	}
-	if o.Quiet == 0 {
-		o.Quiet = 20 * time.Millisecond
-	}
+	o.Patience = cmp.Or(o.Patience, 30*time.Second)
+	o.Quiet = cmp.Or(o.Quiet, 20*time.Millisecond)
 	if o.Seed == 0 {
 		o.Seed = seed(t)
 	}

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -55,9 +56,7 @@ type PendingPeers struct {
 
 // Listen takes connections of a listener until Close.
 func Listen(listener net.Listener, o PendingOptions) *PendingPeers {
-	if o.Strangers == 0 {
-		o.Strangers = 256
-	}
+	o.Strangers = cmp.Or(o.Strangers, 256)
 	d := &PendingPeers{options: o, listener: listener}
 	d.wait.Go(d.accept)
 	return d

@@ -49,6 +49,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -102,21 +103,11 @@ type Options struct {
 }
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Workers == 0 {
-		o.Workers = min(maxCopiers-gpuCopiers, runtime.GOMAXPROCS(0))
-	}
-	if o.MaxTransfers == 0 {
-		o.MaxTransfers = 4096
-	}
-	if o.KeepAlive == 0 {
-		o.KeepAlive = 5 * time.Second
-	}
-	if o.Handshake == 0 {
-		o.Handshake = 5 * time.Second
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Workers = cmp.Or(o.Workers, min(maxCopiers-gpuCopiers, runtime.GOMAXPROCS(0)))
+	o.MaxTransfers = cmp.Or(o.MaxTransfers, 4096)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Second)
+	o.Handshake = cmp.Or(o.Handshake, 5*time.Second)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.HostID == "" {
 		var err error
 		if o.HostID, err = bootID(); err != nil {

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +59,7 @@ type RedialOptions struct {
 
 // NewRedial makes a link that has not connected yet.
 func NewRedial(o RedialOptions) *Redial {
-	if o.Clock == nil {
-		o.Clock = fabric.SystemClock
-	}
+	o.Clock = cmp.Or(o.Clock, fabric.SystemClock)
 	return &Redial{options: o}
 }
 

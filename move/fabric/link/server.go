@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -71,12 +72,8 @@ const remembered = 8192
 
 // NewServer makes a serving side.
 func NewServer(o ServerOptions) *Server {
-	if o.Remember == 0 {
-		o.Remember = remembered
-	}
-	if o.Clock == nil {
-		o.Clock = fabric.SystemClock
-	}
+	o.Remember = cmp.Or(o.Remember, remembered)
+	o.Clock = cmp.Or(o.Clock, fabric.SystemClock)
 	return &Server{options: o, machine: session.NewServer(o.MaxTransfers, o.Remember), parts: make(map[kv.ID]map[uint16]reply)}
 }
 

@@ -22,6 +22,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,27 +86,13 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Streams == 0 {
-		o.Streams = min(8, runtime.GOMAXPROCS(0))
-	}
-	if o.ChunkBytes == 0 {
-		o.ChunkBytes = 256 << 10
-	}
-	if o.MaxTransfers == 0 {
-		o.MaxTransfers = 4096
-	}
-	if o.KeepAlive == 0 {
-		o.KeepAlive = 5 * time.Second
-	}
-	if o.Handshake == 0 {
-		o.Handshake = 5 * time.Second
-	}
-	if o.Clock == nil {
-		o.Clock = fabric.SystemClock
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Streams = cmp.Or(o.Streams, min(8, runtime.GOMAXPROCS(0)))
+	o.ChunkBytes = cmp.Or(o.ChunkBytes, 256<<10)
+	o.MaxTransfers = cmp.Or(o.MaxTransfers, 4096)
+	o.KeepAlive = cmp.Or(o.KeepAlive, 5*time.Second)
+	o.Handshake = cmp.Or(o.Handshake, 5*time.Second)
+	o.Clock = cmp.Or(o.Clock, fabric.SystemClock)
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	return o
 }
 

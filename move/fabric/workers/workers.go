@@ -13,6 +13,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"runtime"
@@ -35,15 +36,9 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
-	if o.Workers == 0 {
-		o.Workers = runtime.GOMAXPROCS(0)
-	}
-	if o.MaxTransfers == 0 {
-		o.MaxTransfers = 4096
-	}
-	if o.BytesPerSecond == 0 {
-		o.BytesPerSecond = 4e9
-	}
+	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
+	o.MaxTransfers = cmp.Or(o.MaxTransfers, 4096)
+	o.BytesPerSecond = cmp.Or(o.BytesPerSecond, 4e9)
 	return o
 }
 

@@ -13,6 +13,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,9 +107,7 @@ type Stage struct {
 // Run sends the load twice and compares. With an error there may be a report
 // of what came before it.
 func Run(ctx context.Context, o Options) (*Report, error) {
-	if o.Together == 0 {
-		o.Together = 8
-	}
+	o.Together = cmp.Or(o.Together, 8)
 	if o.Tell == nil {
 		o.Tell = func(Stage) {}
 	}

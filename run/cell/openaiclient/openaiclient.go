@@ -233,10 +233,7 @@ type watch struct {
 var errSilent = errors.New("the server has said nothing")
 
 func (c *Client) watch(ctx context.Context) (context.Context, *watch) {
-	w := &watch{patience: c.Patience}
-	if w.patience == 0 {
-		w.patience = defaultPatience
-	}
+	w := &watch{patience: cmp.Or(c.Patience, defaultPatience)}
 	w.ctx, w.cancel = context.WithCancelCause(ctx)
 	w.timer = time.AfterFunc(w.patience, func() { w.cancel(fmt.Errorf("%w for %v", errSilent, w.patience)) })
 	return w.ctx, w

@@ -15,6 +15,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -114,15 +115,11 @@ func (o Options) checked() (Options, *url.URL, error) {
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
 		return o, nil, refuse(o.Dir, err.Error(), "name an absolute path")
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	if o.QuotaBytes <= 0 {
 		o.QuotaBytes = DefaultQuotaBytes
 	}
-	if o.Listen == "" {
-		o.Listen = Endpoint(o.Dir)
-	}
+	o.Listen = cmp.Or(o.Listen, Endpoint(o.Dir))
 	listen, err := o.checkListen()
 	if err != nil {
 		return o, nil, err
