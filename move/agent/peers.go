@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,12 +62,7 @@ func (p *Peers) With(ctx context.Context, m kv.Member, do func(*Peer) error) err
 
 // outdated tells whether an error may come from knowing too little of a peer.
 func outdated(err error) bool {
-	for _, sign := range []error{fabric.ErrStalePeer, ErrForgotten, fabric.ErrUnknownRegion, fabric.ErrStaleEpoch} {
-		if errors.Is(err, sign) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{fabric.ErrStalePeer, ErrForgotten, fabric.ErrUnknownRegion, fabric.ErrStaleEpoch}, func(sign error) bool { return errors.Is(err, sign) })
 }
 
 // known is the peer that is this start, or nil.

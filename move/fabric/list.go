@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"meridian/move/mem"
 )
@@ -42,6 +43,11 @@ func (l List) Runs() (total int) {
 		total += len(l[i].Spans.Runs())
 	}
 	return total
+}
+
+// Touches reports whether the list names a region.
+func (l List) Touches(region uint64) bool {
+	return slices.ContainsFunc(l, func(p Part) bool { return p.Region == region })
 }
 
 // check refuses what no honest caller asks for: a list beyond the limits, or

@@ -41,16 +41,9 @@ func (t *Regions) Remove(id uint64) error {
 	return nil
 }
 
-// Len is how many regions there are.
-func (t *Regions) Len() int {
-	t.mu.RLock()
-	defer t.mu.RUnlock()
-	return len(t.byID)
-}
-
 // Bound is a list whose regions were found, checked and referenced.
 type Bound struct {
-	List     List
+	List
 	sections []*mem.Section
 
 	mu    sync.Mutex // protects the rest
@@ -160,16 +153,6 @@ func (t *Regions) find(p *Part) (Region, error) {
 
 // Section is the memory of part i.
 func (b *Bound) Section(i int) *mem.Section { return b.sections[i] }
-
-// Touches reports whether b names a region.
-func (b *Bound) Touches(region uint64) bool {
-	for i := range b.List {
-		if b.List[i].Region == region {
-			return true
-		}
-	}
-	return false
-}
 
 // Release gives the references back. It may be called again.
 func (b *Bound) Release() {

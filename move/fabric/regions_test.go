@@ -151,8 +151,8 @@ func TestTable(t *testing.T) {
 	if err := regions.Add(Region{ID: 1, Epoch: 11, Section: sections[2]}); err == nil {
 		t.Error("a region was registered twice")
 	}
-	if regions.Len() != 2 {
-		t.Errorf("%d regions", regions.Len())
+	if len(regions.byID) != 2 {
+		t.Errorf("%d regions", len(regions.byID))
 	}
 	if err := regions.Remove(1); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,7 @@ package transceiver
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"meridian/move/agent"
 	"meridian/move/fabric"
@@ -125,10 +126,5 @@ func finish(ctx context.Context, tr *agent.Transfer) error {
 // mayWorkAgain: what a broken link, a full queue or a flipped bit spoils may
 // succeed the next time.
 func mayWorkAgain(err error) bool {
-	for _, passing := range []error{fabric.ErrPeerGone, fabric.ErrBusy, fabric.ErrChecksum} {
-		if errors.Is(err, passing) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{fabric.ErrPeerGone, fabric.ErrBusy, fabric.ErrChecksum}, func(passing error) bool { return errors.Is(err, passing) })
 }

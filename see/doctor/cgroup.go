@@ -62,12 +62,7 @@ func (p *boundedHost) tightest(file string, parse func(string) (float64, bool)) 
 // cgroupPath is this process's place in the v2 hierarchy, "/" when it cannot be told; it never leads above the root.
 func (p *boundedHost) cgroupPath() string {
 	text, _ := p.read(ownCgroup)
-	for line := range strings.Lines(text) {
-		if place, isV2 := strings.CutPrefix(line, "0::"); isV2 {
-			return path.Clean("/" + strings.TrimSpace(place))
-		}
-	}
-	return "/"
+	return path.Clean("/" + lineAfter(text, "0::"))
 }
 
 func (p *boundedHost) cgroupV1() bool {

@@ -2,8 +2,10 @@ package doctor
 
 import (
 	"fmt"
+	"io/fs"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -132,10 +134,5 @@ func (p *boundedHost) ports(dir string) (described string, active int) {
 
 func (p *boundedHost) hasVerbs() bool {
 	devices, _ := p.list(verbsDir)
-	for _, device := range devices {
-		if strings.HasPrefix(device.Name(), "uverbs") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(devices, func(device fs.DirEntry) bool { return strings.HasPrefix(device.Name(), "uverbs") })
 }

@@ -95,9 +95,14 @@ func (p *boundedHost) hasCapability(bit uint) bool {
 // statusField is empty when the field cannot be had.
 func (p *boundedHost) statusField(name string) string {
 	text, _ := p.read(ownStatus)
+	return lineAfter(text, name+":")
+}
+
+// lineAfter is the rest of the first line that begins so, trimmed; empty without one.
+func lineAfter(text, beginning string) string {
 	for line := range strings.Lines(text) {
-		if value, found := strings.CutPrefix(line, name+":"); found {
-			return strings.TrimSpace(value)
+		if rest, found := strings.CutPrefix(line, beginning); found {
+			return strings.TrimSpace(rest)
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"strings"
@@ -28,12 +29,7 @@ func ucx(p *boundedHost) finding {
 // ucxRelease asks pkg-config's file beside the library: libucp's own name ends in .so.0.0.0 in every release.
 func (p *boundedHost) ucxRelease(lib library) string {
 	text, _ := p.read(path.Join(lib.dir, "pkgconfig", "ucx.pc"))
-	for line := range strings.Lines(text) {
-		if release, found := strings.CutPrefix(line, "Version:"); found {
-			return strings.TrimSpace(release)
-		}
-	}
-	return "unknown"
+	return cmp.Or(lineAfter(text, "Version:"), "unknown")
 }
 
 // The growth was found in vLLM with NIXL (vLLM issue 24264). UCX 1.21 merges overlapping entries (UCX pull request

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,15 +77,7 @@ func (b *GatewayBook) written(q peerquery.Question) (peerquery.Answer, error) {
 // isCalled tells whether a request is meant: by how its id begins, by what its client
 // called it, or by a transfer that it took part in.
 func isCalled(r *ledger.Record, text string) bool {
-	if strings.HasPrefix(r.ID, text) || r.ClientID == text {
-		return true
-	}
-	for i := range r.Legs {
-		if r.Legs[i].Transfer == text {
-			return true
-		}
-	}
-	return false
+	return strings.HasPrefix(r.ID, text) || r.ClientID == text || slices.ContainsFunc(r.Legs, func(l ledger.Leg) bool { return l.Transfer == text })
 }
 
 // shown is a record without what only a workload needs.

@@ -128,12 +128,9 @@ func CanBe(r *handoff.Record) bool {
 	if r.SrcRanks < 0 || r.SrcRanks > maxRanks || r.DstRanks < 0 || r.DstRanks > maxRanks {
 		return false
 	}
-	for _, f := range r.Flows {
-		if f.Src < 0 || f.Src >= r.SrcRanks || f.Dst < 0 || f.Dst >= r.DstRanks {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.Flows, func(f handoff.FlowRecord) bool {
+		return f.Src < 0 || f.Src >= r.SrcRanks || f.Dst < 0 || f.Dst >= r.DstRanks
+	})
 }
 
 // sort puts everything in the order of time, and what two members told twice once.

@@ -1,5 +1,7 @@
 package keys
 
+import "slices"
+
 // MaxSegments is in how many pieces, each of one owner, a found run may come: each is a
 // hand-off of its own, and they run side by side.
 const MaxSegments = 4
@@ -109,12 +111,7 @@ func (f *FindMachine) Expire() (unused [][]byte) {
 
 // cut reports whether something before a stretch is missing.
 func (f *FindMachine) cut(number int) bool {
-	for i := range f.stretches[:number] {
-		if f.stretches[i].short {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(f.stretches[:number], func(s seeking) bool { return s.short })
 }
 
 // giveBack takes the tickets from a stretch on that are of no use.

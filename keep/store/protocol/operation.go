@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	"meridian/keep/store/arena"
 	"meridian/keep/store/master"
@@ -200,12 +201,7 @@ func (o *Operation) changed(err error) bool {
 
 // Passes reports whether a problem goes away by itself.
 func Passes(err error) bool {
-	for _, passing := range []error{master.ErrSilent, master.ErrUnsettled, master.ErrOldTerm, owner.ErrOverloaded} {
-		if errors.Is(err, passing) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]error{master.ErrSilent, master.ErrUnsettled, master.ErrOldTerm, owner.ErrOverloaded}, func(passing error) bool { return errors.Is(err, passing) })
 }
 
 // askMaster asks who has the key.

@@ -143,18 +143,9 @@ func (f *Fabric) Deregister(ctx context.Context, id uint64) error {
 	f.mu.Unlock()
 	cause := fmt.Errorf("%w: region %d was deregistered", fabric.ErrUnknownRegion, id)
 	err := f.pool.Fence(ctx, cause, func(t *workers.Task) bool {
-		return t.Prepared.Local.Touches(id) || names(t.Prepared.Remote, id)
+		return t.Prepared.Local.Touches(id) || t.Prepared.Remote.Touches(id)
 	})
 	return errors.Join(err, d.close())
-}
-
-func names(l fabric.List, region uint64) bool {
-	for i := range l {
-		if l[i].Region == region {
-			return true
-		}
-	}
-	return false
 }
 
 // disksOf finds the files of a list; nil stands for memory.

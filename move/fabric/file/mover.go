@@ -3,6 +3,7 @@ package file
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -23,14 +24,7 @@ type side struct {
 	disks []*disk
 }
 
-func (s side) allFiles() bool {
-	for _, d := range s.disks {
-		if d == nil {
-			return false
-		}
-	}
-	return true
-}
+func (s side) allFiles() bool { return !slices.Contains(s.disks, nil) }
 
 func (s side) allMapped() bool {
 	for i := range s.List {

@@ -3,6 +3,7 @@ package tcp
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"meridian/move/cuda"
@@ -169,12 +170,10 @@ func next(w *fabric.Walk, room uint64) (part int, r mem.Run) {
 
 // reaches reports whether all memory is of the stage's GPU.
 func (s *stagingBuffer) reaches(of []*mem.Section) bool {
-	for _, section := range of {
-		if m := vram.Of(section); m == nil || m.Device != s.memory.Device {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(of, func(section *mem.Section) bool {
+		m := vram.Of(section)
+		return m == nil || m.Device != s.memory.Device
+	})
 }
 
 // holding is which parts of all streams are being placed by GPUs, which a fence waits
