@@ -10,9 +10,6 @@ type Hold struct {
 // Blocks is which ones.
 func (h *Hold) Blocks() []uint32 { return h.blocks }
 
-// Tokens is how many tokens' cache, from the first on, they are held for.
-func (h *Hold) Tokens() int { return h.tokens }
-
 // Hold keeps the cache of q's first tokens: so many, or all that is computed if that
 // is less, of its prompt or of its answer, and whether q runs on or ends. What is
 // computed is never written again, so it does not change while it is held. The last

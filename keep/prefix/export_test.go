@@ -1,6 +1,10 @@
 package prefix
 
-import "meridian/kv"
+import (
+	"time"
+
+	"meridian/kv"
+)
 
 // MaxVerified is how many bytes are looked at for finders at a time.
 const MaxVerified = maxVerified
@@ -47,3 +51,18 @@ func (c *Cache) Takings() (count int) {
 	_, count = c.taking.InFlight()
 	return count
 }
+
+// BreakEven is from how many tokens on an engine fetches what is kept; 0: from the first
+// on, or it has not said what a token costs it.
+func (c *Cache) BreakEven(engine string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.engines[engine]
+	if e == nil {
+		return 0
+	}
+	return e.breakEven.Tokens(float64(e.tokenTime)/float64(time.Microsecond), maxBreakEven)
+}
+
+// maxBreakEven is what is told where fetching is never worth it.
+const maxBreakEven = 1 << 20

@@ -54,18 +54,3 @@ func (c *Cache) Ended(r *handoff.Record) {
 	}
 	e.breakEven.Fetched(f.tokens, float64(f.asked)/float64(time.Microsecond)+float64(r.Stages.Ended-r.Stages.Begun))
 }
-
-// BreakEven is from how many tokens on an engine fetches what is kept; 0: from the first
-// on, or it has not said what a token costs it.
-func (c *Cache) BreakEven(engine string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.engines[engine]
-	if e == nil {
-		return 0
-	}
-	return e.breakEven.Tokens(float64(e.tokenTime)/float64(time.Microsecond), maxBreakEven)
-}
-
-// maxBreakEven is what is told where fetching is never worth it.
-const maxBreakEven = 1 << 20

@@ -38,7 +38,6 @@ type Metrics struct {
 	// Of this agent's owner: units that came, and that were given up on their way; runs
 	// that were granted to finders, or not; units whose bytes were found to be broken.
 	UnitsTaken    uint64 `metric:"meridian_cache_owner_units_total,taken"`
-	BytesTaken    uint64
 	UnitsAborted  uint64 `metric:"meridian_cache_owner_units_total,aborted"`
 	Grants        uint64 `metric:"meridian_cache_owner_asks_total,granted"`
 	GrantsRefused uint64

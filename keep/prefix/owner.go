@@ -257,7 +257,6 @@ func (t *taking) run(begun chan<- error) {
 	_ = c.options.Store.Touch(t.touched) // its keys are names: Reserve took them
 	c.count(func(m *Metrics) {
 		m.UnitsTaken += uint64(committed)
-		m.BytesTaken += uint64(committed) * t.store.bytes
 		m.UnitsAborted += uint64(len(plans) - committed)
 	})
 }

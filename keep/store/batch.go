@@ -121,29 +121,8 @@ func (s *Store) hasOnce(ctx context.Context, names [][]byte, where *protocol.Whe
 	return present, nil
 }
 
-// Item is one of several objects that are put or got together: Value is what is
-// put, or where it is got into.
-type Item struct {
-	Key   string
-	Value []byte
-}
-
 // together is how many operations of one batch run at a time.
 const together = 16
-
-// PutMany puts several objects, and returns what came of each.
-func (s *Store) PutMany(ctx context.Context, items []Item, o PutOptions) []error {
-	errs := make([]error, len(items))
-	each(len(items), func(i int) { errs[i] = s.Put(ctx, items[i].Key, items[i].Value, o) })
-	return errs
-}
-
-// GetMany gets several objects, and returns the length of each, or what came of it.
-func (s *Store) GetMany(ctx context.Context, items []Item, o GetOptions) (lengths []int, errs []error) {
-	lengths, errs = make([]int, len(items)), make([]error, len(items))
-	each(len(items), func(i int) { lengths[i], errs[i] = s.Get(ctx, items[i].Key, items[i].Value, o) })
-	return lengths, errs
-}
 
 // each calls for 0 to n-1, some at a time.
 func each(n int, do func(i int)) {

@@ -12,7 +12,6 @@ import (
 // stream; they take turns with a few slots. A Mover serves one goroutine at a time;
 // several run beside each other.
 type Mover struct {
-	device  *Device
 	kernels *Kernels
 	streams [2]*Stream // which launches take in turn: one begins while another ends
 	tables  *Stream
@@ -51,7 +50,7 @@ func (d *Device) Mover() (*Mover, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Mover{device: d, kernels: k}
+	m := &Mover{kernels: k}
 	for _, s := range []**Stream{&m.streams[0], &m.streams[1], &m.tables} {
 		if *s, err = d.Stream(); err != nil {
 			return nil, errors.Join(err, m.Close())

@@ -15,9 +15,6 @@ var portable = forms{"portable", portableDots, portableMix, portableMax, portabl
 // best is the fastest form that this machine can run.
 var best = available()[0]
 
-// Name is the instruction set in use.
-func Name() string { return best.name }
-
 // Dots computes out[v][r] = w[r] · x[v] for rows r and vectors v of n elements.
 func Dots(out, w Rows, rows int, x Rows, vectors, n int) {
 	if rows == 0 || vectors == 0 {

@@ -45,7 +45,7 @@ func sameInAllForms(t *rapid.T, before []float32, run func(f forms, x []float32)
 }
 
 func TestFormsOfDots(t *testing.T) {
-	t.Logf("fastest here: %s", Name())
+	t.Logf("fastest here: %s", best.name)
 	rapid.Check(t, func(t *rapid.T) {
 		rows, vectors, n := rapid.IntRange(1, 40).Draw(t, "rows"), rapid.IntRange(1, 11).Draw(t, "vectors"), drawLength(t)
 		w, x, out := drawRows(t, rows, n), drawRows(t, vectors, n), drawRows(t, vectors, rows)

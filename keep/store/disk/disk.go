@@ -191,7 +191,7 @@ func (d *Disk) Stats() tier.Stats {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := d.stats
-	s.Objects, s.Limit, s.Segments, s.Waiting = uint64(len(d.index)), d.options.Bytes, uint64(len(d.segments)), d.staged
+	s.Objects, s.Limit, s.Waiting = uint64(len(d.index)), d.options.Bytes, d.staged
 	s.Slow, s.Down = s.Slow+d.slow.Load(), d.getting.Down() || d.putting.Down()
 	for _, one := range d.segments {
 		s.OldestSeconds = max(s.OldestSeconds, uint64(max(0, time.Since(one.last).Seconds())))

@@ -262,7 +262,7 @@ func (b *Bucket) Stats() tier.Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.stats
-	s.Objects, s.Limit, s.Segments, s.Waiting, s.Down = uint64(len(b.index)), b.options.Bytes, uint64(len(b.segments)), b.staged, b.gets.Down() || b.puts.Down()
+	s.Objects, s.Limit, s.Waiting, s.Down = uint64(len(b.index)), b.options.Bytes, b.staged, b.gets.Down() || b.puts.Down()
 	for id := range b.segments {
 		s.OldestSeconds = max(s.OldestSeconds, uint64(max(0, age(id).Seconds())))
 	}

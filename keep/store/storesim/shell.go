@@ -11,10 +11,9 @@ import (
 
 // grant is a writer's way to a span of an arena.
 type grant struct {
-	write uint64
-	to    kv.Member
-	span  protocol.Span
-	at    object
+	to   kv.Member
+	span protocol.Span
+	at   object
 	// mapped says that its writer stores to the arena by itself, and has not ended.
 	mapped bool
 }
@@ -35,7 +34,7 @@ func (p *process) grant(e protocol.Grant) {
 			p.do(p.server.Granted(p.clock(), e.Write, protocol.Span{}, errors.New("storesim: no grant today")))
 			return
 		}
-		g := &grant{write: e.Write, to: e.To, at: at, span: protocol.Span{Region: 1, Offset: e.Offset, Length: e.Bytes, Grant: w.ID()}}
+		g := &grant{to: e.To, at: at, span: protocol.Span{Region: 1, Offset: e.Offset, Length: e.Bytes, Grant: w.ID()}}
 		p.grants[g.span.Grant] = g
 		w.tally.Grants++
 		w.Note("%v grants %s %d bytes at %d", p, e.To.Name, e.Bytes, e.Offset)

@@ -68,7 +68,6 @@ type Stats struct {
 	Objects     uint64 `metric:"meridian_store_tier_objects"`
 	Bytes       uint64 `metric:"meridian_store_tier_bytes,used"`
 	Limit       uint64 `metric:"meridian_store_tier_bytes,limit"`
-	Segments    uint64
 	Waiting     uint64 `metric:"meridian_store_tier_bytes,waiting"`             // bytes that were taken and are not kept yet
 	Puts        uint64 `metric:"meridian_store_tier_operations_total,put,done"` // that were kept
 	PutBytes    uint64 `metric:"meridian_store_tier_moved_bytes_total,in"`

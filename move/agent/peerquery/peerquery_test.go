@@ -200,7 +200,7 @@ func TestSilence(t *testing.T) {
 		}()
 	}
 	until.Well(t, "eight are dropped", func() string {
-		if dropped := other.Unanswered(); dropped != 8 {
+		if dropped := other.unanswered.Load(); dropped != 8 {
 			return fmt.Sprintf("%d were", dropped)
 		}
 		return ""

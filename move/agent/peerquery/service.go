@@ -2,6 +2,7 @@ package peerquery
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,9 +62,7 @@ const (
 
 // Open starts to listen.
 func Open(_ context.Context, o Options) (*Service, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	d := &Service{
 		options: o, peers: agent.NewPeers(o.Agent, agent.PeersOptions{Find: o.Find}),
 		calls: agent.NewCalls[Answer](nil), turns: turns{of: make(map[string][]queuedQuestion)}, looking: make(chan struct{}, lookers),
@@ -100,9 +99,6 @@ func (d *Service) receive(n fabric.Notification) {
 		d.calls.Answered(from, number, *answer)
 	}
 }
-
-// Unanswered counts questions that were dropped because too many waited.
-func (d *Service) Unanswered() uint64 { return d.unanswered.Load() }
 
 // replyAll answers a peer's questions until none waits.
 func (d *Service) replyAll(q queuedQuestion) {
@@ -146,9 +142,7 @@ var ErrRefused = errors.New("peerquery: refused")
 
 // Ask asks one agent, and waits for a page until ctx ends.
 func (d *Service) Ask(ctx context.Context, to kv.Member, q Question) (Answer, error) {
-	if q.Most == 0 {
-		q.Most = MaxRecords
-	}
+	q.Most = cmp.Or(q.Most, MaxRecords)
 	if q.Most < 0 || q.Most > MaxRecords || len(q.Beginning) > maxBeginning {
 		return Answer{}, fmt.Errorf("peerquery: %d records that begin with %d bytes; at most %d and %d", q.Most, len(q.Beginning), MaxRecords, maxBeginning)
 	}

@@ -22,7 +22,6 @@ type grant struct {
 	peer  kv.Member
 	read  bool
 	rank  int
-	epoch uint64
 	owner *engine
 	runs  []span
 }
@@ -34,10 +33,7 @@ func (g *grant) covers(from, to int64) bool {
 }
 
 // transferInFlight is a transfer on its way.
-type transferInFlight struct {
-	stopped bool
-	ended   bool
-}
+type transferInFlight struct{ stopped bool }
 
 func (p *process) workOf(s handoff.SessionID) *work {
 	if p.sessions[s] == nil {
@@ -107,7 +103,7 @@ func (p *process) newGrant(e handoff.Grant, plan *reshard.Plan, flow handoff.Flo
 	}
 	g := &grant{
 		peer: other.Engine.Ranks[otherRank].Agent, read: e.Order.As == handoff.Source, rank: rank,
-		epoch: own.Engine.Ranks[rank].Memory[0].Epoch, owner: p.world.engine(own.Engine.ID),
+		owner: p.world.engine(own.Engine.ID),
 	}
 	for _, f := range plan.Flows() {
 		if f.Src != flow.Src || f.Dst != flow.Dst {
@@ -137,7 +133,6 @@ func (p *process) move(e handoff.Move) {
 	j := &transferInFlight{}
 	l.moves = append(l.moves, j)
 	end := func(bytes int64, err error) {
-		j.ended = true
 		if l.closed {
 			return
 		}
