@@ -71,7 +71,7 @@ func reply(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-func (d *admin) close(ctx context.Context) error {
+func (d *admin) Close(ctx context.Context) error {
 	err := d.server.Shutdown(ctx)
 	<-d.served
 	return err

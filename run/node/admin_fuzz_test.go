@@ -45,7 +45,7 @@ func FuzzAdmin(f *testing.F) {
 	f.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := d.close(ctx); err != nil {
+		if err := d.Close(ctx); err != nil {
 			f.Error(err)
 		}
 		if err := errors.Join(tr.Close(ctx), a.Close(ctx)); err != nil {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -29,9 +30,7 @@ type DirectoryOptions struct {
 
 // OpenDirectory dials the directory of a cell.
 func OpenDirectory(ctx context.Context, o DirectoryOptions) (directory.Directory, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	e := parseEndpoints(o.Endpoints, o.StateDir)
 	var source *trust.Source
 	if len(e.secured) > 0 {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 
@@ -42,10 +43,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	if err := n.openPrefixes(ctx, o, relay.Events); err != nil {
 		return err
 	}
-	socket := o.Door.Socket
-	if socket == "" {
-		socket = door.Socket(o.StateDir, o.Name)
-	}
+	socket := cmp.Or(o.Door.Socket, door.Socket(o.StateDir, o.Name))
 	var objects doorserver.Cache
 	var kept doorserver.PrefixCache
 	var terms door.CacheTerms

@@ -76,9 +76,7 @@ type Gateway struct {
 
 // OpenGateway starts a gateway's process, or nothing.
 func OpenGateway(ctx context.Context, o GatewayOptions) (*Gateway, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	g := &Gateway{}
 	if err := g.open(ctx, o); err != nil {
 		return nil, errors.Join(err, g.Close(context.WithoutCancel(ctx)))
@@ -178,27 +176,12 @@ func (g *Gateway) IsWatched() bool { return g.page.Looks() }
 // Close lets requests end that have begun, then stops everything in the reverse
 // order.
 func (g *Gateway) Close(ctx context.Context) error {
-	var errs []error
-	if g.Gateway != nil {
-		errs = append(errs, g.Gateway.Close(ctx))
-	}
+	err := closeOpened(ctx, g.Gateway)
 	g.announced.Close()
 	// What is left takes no time; it must not be lost to a drain that took all.
 	rest := context.WithoutCancel(ctx)
-	if g.page != nil {
-		errs = append(errs, g.page.Close(rest))
-	}
-	errs = append(errs, g.leave(rest))
-	if g.telemetry != nil {
-		errs = append(errs, delivered(g.telemetry.Close(rest), g.logger))
-	}
-	if g.records != nil {
-		errs = append(errs, g.records.Close(rest))
-	}
-	if g.directory != nil {
-		errs = append(errs, g.directory.Close(rest))
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, closeOpened(rest, g.page), g.leave(rest), delivered(closeOpened(rest, g.telemetry), g.logger),
+		closeOpened(rest, g.records), closeOpened(rest, g.directory))
 }
 
 // gatewaySource hands a gateway's numbers to telemetry, once it is open.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -72,10 +73,7 @@ func (o *GatewayOptions) asMember(book peerquery.Source) AgentOptions {
 		}
 		return address
 	}
-	host := hostOf(o.AgentListen)
-	if host == "" {
-		host = "127.0.0.1"
-	}
+	host := cmp.Or(hostOf(o.AgentListen), "127.0.0.1")
 	return AgentOptions{
 		Name: name, Fabrics: []string{"host", "tcp"}, Listen: net.JoinHostPort(host, "0"), Advertise: hostOf(o.AgentAdvertise), Streams: 1,
 		TLS: security, Insecure: o.InsecureDirectory, StateDir: o.StateDir, Directory: o.DirectoryEndpoints, DirectoryPrefix: o.DirectoryPrefix, Build: o.Build, Logger: o.Logger, book: book,
@@ -103,8 +101,5 @@ func (m *membership) leave(ctx context.Context) error {
 	}
 	m.stop()
 	m.wait.Wait()
-	if n := m.joined.Load(); n != nil {
-		return n.Close(ctx)
-	}
-	return nil
+	return closeOpened(ctx, m.joined.Load())
 }

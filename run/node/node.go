@@ -7,6 +7,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,9 +133,7 @@ func DefaultStateDir() (string, error) {
 
 // OpenAgent starts an agent's process, or nothing.
 func OpenAgent(ctx context.Context, o AgentOptions) (*Agent, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
+	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	n := &Agent{logger: o.Logger}
 	if err := n.open(ctx, o); err != nil {
 		return nil, errors.Join(err, n.Close(context.WithoutCancel(ctx)))
@@ -212,42 +211,16 @@ func (n *Agent) MetricsAddr() string { return n.telemetry.Addr() }
 // not end, the name stays held until Close succeeds or the process ends: an agent that
 // took it over would believe this one dead.
 func (n *Agent) Close(ctx context.Context) error {
-	var errs []error
-	if n.admin != nil {
-		errs = append(errs, n.admin.close(ctx))
-	}
+	errs := []error{closeOpened(ctx, n.admin)}
 	n.announced.Close()
-	if n.telemetry != nil {
-		errs = append(errs, delivered(n.telemetry.Close(ctx), n.logger))
-	}
-	if n.Questions != nil {
-		errs = append(errs, n.Questions.Close(ctx))
-	}
-	if n.Door != nil {
-		errs = append(errs, n.Door.Close(ctx))
-	}
-	if n.Prefixes != nil {
-		errs = append(errs, n.Prefixes.Close(ctx))
-	}
-	if n.Transceiver != nil {
-		errs = append(errs, n.Transceiver.Close(ctx))
-	}
-	if n.Store != nil {
-		errs = append(errs, n.Store.Close(ctx))
-	}
+	errs = append(errs, delivered(closeOpened(ctx, n.telemetry), n.logger), closeOpened(ctx, n.Questions), closeOpened(ctx, n.Door),
+		closeOpened(ctx, n.Prefixes), closeOpened(ctx, n.Transceiver), closeOpened(ctx, n.Store))
 	n.closeTiers(ctx, n.logger)
-	if n.Agent != nil {
-		errs = append(errs, n.Agent.Close(ctx))
-	}
+	errs = append(errs, closeOpened(ctx, n.Agent))
 	if n.gpus != nil {
 		errs = append(errs, n.gpus.Close())
 	}
-	if n.History != nil {
-		errs = append(errs, n.History.Close(ctx))
-	}
-	if n.Directory != nil {
-		errs = append(errs, n.Directory.Close(ctx))
-	}
+	errs = append(errs, closeOpened(ctx, n.History), closeOpened(ctx, n.Directory))
 	if err := errors.Join(errs...); err != nil || n.name == nil {
 		n.name.Keep()
 		return err
@@ -255,6 +228,18 @@ func (n *Agent) Close(ctx context.Context) error {
 	err := n.name.Release()
 	n.name = nil
 	return err
+}
+
+// closeOpened closes a part of a process, if it was opened.
+func closeOpened[T interface {
+	comparable
+	Close(context.Context) error
+}](ctx context.Context, part T) error {
+	var none T
+	if part == none {
+		return nil
+	}
+	return part.Close(ctx)
 }
 
 // advertisedHost is the host of Advertise, which may have a port.
