@@ -12,7 +12,6 @@ import (
 	"meridian/member/trust"
 	"meridian/run/config"
 	"meridian/run/node"
-	"meridian/see/telemetry"
 )
 
 // agentFlags are of every command that is an agent while it runs.
@@ -59,25 +58,16 @@ func (c *agentFlags) open(ctx context.Context, std *stdio, all *commands, parts 
 	if err != nil {
 		return nil, err
 	}
-	advertise := c.Advertise
-	if advertise == "" && in.Agent.Advertise != config.Auto {
-		advertise = in.Agent.Advertise
-	}
-	metrics := in.Telemetry.PrometheusListen
-	if c.Metrics != nil {
-		metrics = *c.Metrics
-	}
 	fabrics := in.Agent.Fabrics
 	if len(c.Fabrics) > 0 {
 		fabrics = c.Fabrics
 	}
-	b := thisBuild()
 	n, err := node.OpenAgent(ctx, node.AgentOptions{
 		MetricsElseFree: c.Metrics == nil && loaded.Origin("telemetry.prometheus_listen") == config.Default,
-		Name:            name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: advertise, TLS: c.security(in), Insecure: c.Insecure,
+		Name:            name, Fabrics: fabrics, Listen: cmp.Or(c.Listen, in.Agent.Listen), Advertise: cmp.Or(c.Advertise, unless(config.Auto, in.Agent.Advertise)), TLS: c.security(in), Insecure: c.Insecure,
 		Strangers: int(in.Agent.MaxStrangers), Handshake: time.Duration(in.Agent.HandshakeTimeoutMs) * time.Millisecond, Grants: int(in.Agent.MaxGrants),
 		Streams: cmp.Or(c.Streams, int(in.Agent.Streams)), StateDir: c.State, Directory: c.Directory, NoDirectory: c.NoDirectory, DirectoryPrefix: c.prefix,
-		Door: parts.door, Store: parts.store, Metrics: metrics, OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
+		Door: parts.door, Store: parts.store, Metrics: given(c.Metrics, in.Telemetry.PrometheusListen), OTLPEndpoint: otlpEndpoint(in), Build: telemetryBuild(),
 		Logger: all.logger(std),
 	})
 	return n, lacking(err)
@@ -93,12 +83,8 @@ func shortAgent(ctx context.Context, std *stdio, all *commands, self agentFlags,
 		self.Name = fmt.Sprintf("%s-%x", errand, suffix)
 	}
 	self.Metrics = &nowhere
-	if all.LogLevel == "" { // a command that comes for one thing tells how that went, not how its agent fared
-		quiet := *all
-		quiet.LogLevel = "warn"
-		all = &quiet
-	}
-	n, err := self.open(ctx, std, all, parts)
+	// A command that comes for one thing tells how that went, not how its agent fared.
+	n, err := self.open(ctx, std, all.quieter("warn"), parts)
 	if err != nil && !named && (errors.Is(err, trust.ErrNoCertificate) || errors.Is(err, trust.ErrName)) {
 		hint := "an agent made up for one errand has no certificate: issue one with `meridian cert issue NAME`, and come with --name NAME"
 		return nil, &failure{err: err, hint: hint, status: exitFailure}
@@ -157,7 +143,5 @@ func (c *agentCommand) Run(std *stdio, all *commands) error {
 	all.ready(std, fmt.Sprintf("agent %s ready (%s), incarnation %s, metrics at %s", n.Name(), n.Proof(), n.Incarnation(), metricsPage(n)),
 		"agent", n.Name(), "incarnation", n.Incarnation().String(), "metrics", metricsPage(n))
 	<-ctx.Done()
-	stop, done := stopping()
-	defer done()
-	return n.Close(stop)
+	return closeSoon(n.Close)
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/alecthomas/kong"
 
@@ -67,7 +65,7 @@ func ourselves(words ...string) ([]string, error) {
 
 // measure measures until it is done or interrupted, and prints what came out.
 func measure[O any, F findings](std *stdio, command string, run func(context.Context, O) (F, error), options O, file rowsFile) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilStopped()
 	defer stop()
 	found, err := run(ctx, options)
 	if err := measured(ctx, std, err, command); err != nil {
@@ -78,9 +76,7 @@ func measure[O any, F findings](std *stdio, command string, run func(context.Con
 
 // measured ends the line of progress and says why a run failed.
 func measured(ctx context.Context, std *stdio, err error, command string) error {
-	if f, isFile := std.err.(*os.File); isFile && isTerminal(f) {
-		fmt.Fprint(std.err, "\r\x1b[K")
-	}
+	endLine(std.err)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return errors.New("interrupted: what was measured until then is not reported")
@@ -159,7 +155,7 @@ func settingOf(std *stdio) bench.Setting {
 // progressOn shows where a run is: on a terminal in one line that is written
 // over, elsewhere in a line for each row.
 func progressOn(w io.Writer) func(bench.Progress) {
-	if f, isFile := w.(*os.File); isFile && isTerminal(f) {
+	if onTerminal(w) {
 		return func(p bench.Progress) { fmt.Fprintf(w, "\r\x1b[K%s", p) }
 	}
 	said := ""

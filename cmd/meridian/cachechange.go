@@ -141,10 +141,7 @@ func (c *cacheDropCommand) Run(std *stdio, all *commands) error {
 	case c.From != nil && (*c.From < 0 || keys):
 		return invalid("a key prefix is dropped with --all", "--from is a token of a prompt, 0 or more")
 	}
-	from := 0
-	if c.From != nil {
-		from = *c.From
-	}
+	from := given(c.From, 0)
 	return c.visiting(std, all, c.Timeout, func(ctx context.Context, n *node.Agent) error {
 		var look *survey.Look // of a prompt
 		runs, err := c.meant(ctx, std, n, text, func(l *survey.Look) map[string]store.Run {

@@ -375,7 +375,7 @@ type counted struct {
 }
 
 func newCounted(w io.Writer, what string) *counted {
-	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
+	if !onTerminal(w) {
 		w = nil
 	}
 	return &counted{w: w, what: what}

@@ -36,9 +36,7 @@ type cellFlags struct {
 func (c *cellFlags) fill(in *config.Config) error {
 	c.prefix = in.Directory.Prefix
 	c.TLS, c.Insecure = cmp.Or(c.TLS, in.TLS.Mode), c.Insecure || in.Agent.Insecure
-	if c.State == "" && in.Agent.StateDir != config.Auto {
-		c.State = in.Agent.StateDir
-	}
+	c.State = cmp.Or(c.State, unless(config.Auto, in.Agent.StateDir))
 	if c.State == "" {
 		var err error
 		if c.State, err = node.DefaultStateDir(); err != nil {
@@ -55,14 +53,25 @@ func (c *cellFlags) fill(in *config.Config) error {
 	return nil
 }
 
+// given is what a flag says, else what is configured.
+func given[T any](flag *T, configured T) T {
+	if flag != nil {
+		return *flag
+	}
+	return configured
+}
+
+// unless is a text of the configuration, or "" where it is the word that stands for none.
+func unless(word, text string) string {
+	if text == word {
+		return ""
+	}
+	return text
+}
+
 // security is what flags and configuration say of certificates.
 func (c *cellFlags) security(in *config.Config) trust.TLS {
-	named := func(path string) string {
-		if path == config.Auto {
-			return ""
-		}
-		return path
-	}
+	named := func(path string) string { return unless(config.Auto, path) }
 	return trust.TLS{Mode: trust.TLSMode(c.TLS), Files: trust.Files{CA: named(in.TLS.CA), Cert: named(in.TLS.Cert), Key: named(in.TLS.Key)}}
 }
 
@@ -126,9 +135,7 @@ func (c *directoryCommand) Run(std *stdio, all *commands) error {
 	case <-ctx.Done():
 	case failed = <-server.Failed():
 	}
-	stop, done := stopping()
-	defer done()
-	return errors.Join(failed, server.Close(stop))
+	return errors.Join(failed, closeSoon(server.Close))
 }
 
 type peersCommand struct {
@@ -150,10 +157,7 @@ func (c *peersCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	err = c.show(ctx, std, d)
-	stop, done := stopping()
-	defer done()
-	return errors.Join(err, d.Close(stop))
+	return errors.Join(c.show(ctx, std, d), closeSoon(d.Close))
 }
 
 // openCellDirectory dials the directory that flags and configuration mean, as the

@@ -12,9 +12,8 @@ import (
 // engineWithMetrics is an engine's HTTP face with its numbers at /metrics, as servers
 // of vLLM have theirs.
 func engineWithMetrics(ctx context.Context, e *engine.Engine, otlp string, logger *slog.Logger) (http.Handler, *telemetry.Telemetry, error) {
-	b := thisBuild()
 	t, err := telemetry.Open(ctx, telemetry.Options{
-		Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}, OTLPEndpoint: otlp, Logger: logger,
+		Build: telemetryBuild(), OTLPEndpoint: otlp, Logger: logger,
 		Sources: []telemetry.Source{telemetry.Of(e.Stats)},
 	})
 	if err != nil {

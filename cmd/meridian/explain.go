@@ -42,7 +42,7 @@ func (c *explainCommand) Help() string {
 const latestListed = 20
 
 func (c *explainCommand) Run(std *stdio, all *commands) error {
-	loaded, err := all.load(std)
+	state, err := stateDir(c.State, std, all)
 	if err != nil {
 		return err
 	}
@@ -54,22 +54,16 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 			return err
 		}
 	}
-	cell := cellFlags{State: c.State}
-	if err := cell.fill(loaded.Config); err != nil {
+	names, err := agentsMeant(c.Agent, state)
+	if err != nil {
 		return err
-	}
-	names := []string{c.Agent}
-	if c.Agent == "" {
-		if names, err = history.Agents(cell.State); err != nil {
-			return err
-		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if c.ID == "" {
-		return c.list(ctx, std, cell.State, names)
+		return c.list(ctx, std, state, names)
 	}
-	e := explanation{dir: cell.State, agents: names}
+	e := explanation{dir: state, agents: names}
 	id, err := e.meant(ctx, c.ID)
 	switch {
 	case errors.Is(err, errAmbiguous):
@@ -101,6 +95,14 @@ func (c *explainCommand) Run(std *stdio, all *commands) error {
 	return e.tell(std, c.JSON)
 }
 
+// agentsMeant is the agent that is named, or every agent of this user.
+func agentsMeant(named, state string) ([]string, error) {
+	if named != "" {
+		return []string{named}, nil
+	}
+	return history.Agents(state)
+}
+
 // kept tells of a piece of a prefix, of any tenant: a tenant is a hash, which an operator does
 // not know by heart. Told is false where no owner has it, or where none could be asked.
 func (c *explainCommand) kept(std *stdio, all *commands) (told bool, err error) {
@@ -111,9 +113,7 @@ func (c *explainCommand) kept(std *stdio, all *commands) (told bool, err error) 
 	if ids := found.IDs(); len(ids) > 1 {
 		return false, invalid("say more of it", "%w: %s", errAmbiguous, oneLine(strings.Join(limitedTo(ids, maxSimilar), ", ")))
 	}
-	for _, s := range found.Silent {
-		fmt.Fprintf(std.err, "%s was asked and did not answer: %s\n", oneLine(s.Name), oneLine(s.Why))
-	}
+	tellSilent(std, found.Silent)
 	if c.JSON {
 		return true, std.writeJSON(map[string]any{"objects": found.Objects})
 	}
@@ -276,14 +276,18 @@ func (e *explanation) tell(std *stdio, asJSON bool) error {
 	if e.unread != nil {
 		fmt.Fprintf(std.err, "some records could not be read: %s\n", printable(e.unread.Error()))
 	}
-	for _, s := range e.silent {
-		fmt.Fprintf(std.err, "%s was asked and did not answer: %s\n", oneLine(s.Name), oneLine(s.Why))
-	}
+	tellSilent(std, e.silent)
 	if e.partOf != "" {
 		_, err := fmt.Fprintf(std.out, "it was part of request %s; `meridian explain %s` tells of it\n", printable(e.partOf), printable(e.partOf))
 		return err
 	}
 	return nil
+}
+
+func tellSilent(std *stdio, silent []peerquery.Unreachable) {
+	for _, s := range silent {
+		fmt.Fprintf(std.err, "%s was asked and did not answer: %s\n", oneLine(s.Name), oneLine(s.Why))
+	}
 }
 
 // datedHandOff tells of a hand-off with its date.

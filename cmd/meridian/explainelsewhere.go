@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -26,22 +25,19 @@ func (c *explainCommand) gather(std *stdio, all *commands, id string) (*history.
 	if err != nil {
 		return nil, err
 	}
-	quiet := *all
 	if loaded.Origin("logging.level") == config.Default {
-		quiet.LogLevel = cmp.Or(quiet.LogLevel, "error") // its user does not care that an agent comes and goes
+		all = all.quieter("error") // its user does not care that an agent comes and goes
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), gatherTimeout)
 	defer cancel()
 	wait := newWaiting(std.err, "asking the cell")
 	defer wait.stop()
-	n, err := shortAgent(ctx, std, &quiet, agentFlags{cellFlags: c.cellFlags, Name: c.Name}, "explain", agentParts{})
+	n, err := shortAgent(ctx, std, all, agentFlags{cellFlags: c.cellFlags, Name: c.Name}, "explain", agentParts{})
 	if err != nil {
 		return nil, err
 	}
 	found, err := history.Gather(ctx, n.Questions, id)
-	stop, done := stopping()
-	defer done()
-	if problem := n.Close(stop); err == nil {
+	if problem := closeSoon(n.Close); err == nil {
 		err = problem
 	}
 	return found, err

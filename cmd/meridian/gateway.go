@@ -13,7 +13,6 @@ import (
 	"meridian/decide/placement"
 	"meridian/run/config"
 	"meridian/run/node"
-	"meridian/see/telemetry"
 	"meridian/serve/gateway"
 )
 
@@ -117,48 +116,24 @@ func (c *gatewayCommand) open(ctx context.Context, std *stdio, all *commands) (*
 	if err != nil {
 		return nil, err
 	}
-	named := func(path string) string {
-		if path == config.None {
-			return ""
-		}
-		return path
-	}
-	b := thisBuild()
 	o := node.GatewayOptions{
 		Options: c.options(in, backends), StateDir: c.State, DirectoryEndpoints: c.Directory, Name: name, TLSOfAgents: c.security(in), InsecureDirectory: c.Insecure,
 		DirectoryPrefix: c.prefix, Metrics: cmp.Or(c.Metrics, in.Gateway.MetricsListen),
-		Cert: named(in.Gateway.TLSCert), Key: named(in.Gateway.TLSKey), APIKeyFile: cmp.Or(c.APIKeyFile, named(in.Gateway.APIKeyFile)), AdminKeyFile: named(in.Gateway.AdminKeyFile),
-		AgentListen: in.Agent.Listen, AgentAdvertise: auto(in.Agent.Advertise),
-		OTLPEndpoint: otlpEndpoint(in), Build: telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go},
+		Cert: unless(config.None, in.Gateway.TLSCert), Key: unless(config.None, in.Gateway.TLSKey), APIKeyFile: cmp.Or(c.APIKeyFile, unless(config.None, in.Gateway.APIKeyFile)), AdminKeyFile: unless(config.None, in.Gateway.AdminKeyFile),
+		AgentListen: in.Agent.Listen, AgentAdvertise: unless(config.Auto, in.Agent.Advertise),
+		OTLPEndpoint: otlpEndpoint(in), Build: telemetryBuild(),
 	}
 	o.Logger = all.logger(std)
 	g, err := node.OpenGateway(ctx, o)
 	return g, lacking(err)
 }
 
-// auto is "" for what the program is to find out by itself.
-func auto(value string) string {
-	if value == config.Auto {
-		return ""
-	}
-	return value
-}
-
 // options are what flags and configuration say of the gateway itself.
 func (c *gatewayCommand) options(in *config.Config, backends []gateway.Backend) gateway.Options {
 	t := in.Gateway
-	admin := t.AdminListen
-	if c.Admin != nil {
-		admin = *c.Admin
-	}
-	direct := int(t.DirectPromptTokens)
-	if c.DirectTokens != nil {
-		direct = *c.DirectTokens
-	}
-	promise := int(t.PromiseTokens)
-	if c.PromiseTokens != nil {
-		promise = *c.PromiseTokens
-	}
+	admin := given(c.Admin, t.AdminListen)
+	direct := given(c.DirectTokens, int(t.DirectPromptTokens))
+	promise := given(c.PromiseTokens, int(t.PromiseTokens))
 	waiting := int(t.MaxWaiting)
 	if waiting == 0 {
 		waiting = -1 // none, where 0 would be the default
@@ -205,11 +180,7 @@ func (c *gatewayCommand) backends(in *config.Config) ([]gateway.Backend, error) 
 		if err != nil {
 			return nil, err
 		}
-		engine := b.Engine
-		if engine == config.Auto {
-			engine = ""
-		}
-		backend := gateway.Backend{URL: b.URL, Role: role, Phases: phases, Engine: engine, Cache: cacheEvents(b)}
+		backend := gateway.Backend{URL: b.URL, Role: role, Phases: phases, Engine: unless(config.Auto, b.Engine), Cache: cacheEvents(b)}
 		if backend.APIKey, err = engineKey(b); err != nil {
 			return nil, err
 		}
@@ -220,12 +191,7 @@ func (c *gatewayCommand) backends(in *config.Config) ([]gateway.Backend, error) 
 
 // cacheEvents is where an engine publishes what its cache holds.
 func cacheEvents(b config.Backend) gateway.CacheEvents {
-	named := func(endpoint string) string {
-		if endpoint == config.Auto || endpoint == config.None {
-			return ""
-		}
-		return endpoint
-	}
+	named := func(endpoint string) string { return unless(config.Auto, unless(config.None, endpoint)) }
 	return gateway.CacheEvents{
 		Off: b.KVEvents == config.None, Events: named(b.KVEvents), Replay: named(b.KVEventsReplay), Ranks: int(b.KVEventsRanks),
 	}

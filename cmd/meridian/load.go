@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -65,7 +62,7 @@ func (c *loadCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilStopped()
 	defer stop()
 	found, err := load.Run(ctx, load.Options{
 		URL: client.URL, Key: client.Key, HTTP: client.HTTP, Model: c.Model, Completions: c.Completions, Vocabulary: c.Vocabulary, Script: c.Script, Plain: c.Plain,
@@ -112,7 +109,7 @@ func (c *loadCommand) open() (workload.Source, workload.Info, error) {
 }
 
 func loadProgress(w io.Writer, info workload.Info) func(load.Progress) {
-	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
+	if !onTerminal(w) {
 		return nil
 	}
 	return func(p load.Progress) {

@@ -22,6 +22,13 @@ func (c *commands) load(std *stdio) (*config.Loaded, error) {
 	return loaded, nil
 }
 
+// quieter is c at a level of its own, where no flag says one.
+func (c *commands) quieter(level string) *commands {
+	quiet := *c
+	quiet.LogLevel = cmp.Or(quiet.LogLevel, level)
+	return &quiet
+}
+
 // logOptions is [logging] with the flags, which win.
 func (c *commands) logOptions(in *config.Config) telemetry.LogOptions {
 	return telemetry.LogOptions{Level: cmp.Or(c.LogLevel, in.Logging.Level), Format: cmp.Or(c.LogFormat, in.Logging.Format)}

@@ -35,12 +35,8 @@ type governedAgent struct {
 }
 
 func (c *phasesCommand) Run(std *stdio, all *commands) error {
-	loaded, err := all.load(std)
+	state, err := stateDir(c.State, std, all)
 	if err != nil {
-		return err
-	}
-	cell := cellFlags{State: c.State}
-	if err := cell.fill(loaded.Config); err != nil {
 		return err
 	}
 	if c.Watch && c.Every < minEvery {
@@ -49,7 +45,7 @@ func (c *phasesCommand) Run(std *stdio, all *commands) error {
 	ctx, cancel := untilStopped()
 	defer cancel()
 	for {
-		agents, err := c.read(ctx, cell.State)
+		agents, err := c.read(ctx, state)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -71,12 +67,9 @@ func (c *phasesCommand) Run(std *stdio, all *commands) error {
 
 // read asks the agents. That none is there is an error; that one does not answer is told.
 func (c *phasesCommand) read(ctx context.Context, state string) ([]governedAgent, error) {
-	names := []string{c.Agent}
-	if c.Agent == "" {
-		var err error
-		if names, err = history.Agents(state); err != nil {
-			return nil, err
-		}
+	names, err := agentsMeant(c.Agent, state)
+	if err != nil {
+		return nil, err
 	}
 	if len(names) == 0 {
 		return nil, &failure{err: fmt.Errorf("no agent runs here, by %s", state), hint: "`meridian agent` starts one, --state names another directory", status: exitFailure}

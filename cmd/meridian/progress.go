@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 )
@@ -18,7 +17,7 @@ type progress struct {
 }
 
 func newProgress(w io.Writer, name string, total uint64) *progress {
-	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
+	if !onTerminal(w) {
 		w = nil
 	}
 	return &progress{w: w, name: name, total: total, start: time.Now()}
@@ -54,8 +53,7 @@ type waiting struct {
 
 func newWaiting(w io.Writer, what string) *waiting {
 	a := &waiting{over: make(chan struct{}), quiet: make(chan struct{})}
-	f, isFile := w.(*os.File)
-	if !isFile || !isTerminal(f) {
+	if !onTerminal(w) {
 		close(a.quiet)
 		return a
 	}

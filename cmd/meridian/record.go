@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"meridian/prove/bench/record"
@@ -45,7 +42,7 @@ func (c *recordCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilStopped()
 	defer stop()
 	options := record.Options{Admin: admin, HTTP: operator, For: c.For, Past: c.Past, Label: c.Label, Progress: recordProgress(std.err)}
 	var summary record.Summary
@@ -96,7 +93,7 @@ func writeAsItComes(path string, write func(io.Writer) error) error {
 }
 
 func recordProgress(w io.Writer) func(record.Summary) {
-	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
+	if !onTerminal(w) {
 		return nil
 	}
 	return func(s record.Summary) { fmt.Fprintf(w, "\r\x1b[K%s", s) }

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"meridian/decide/policy"
@@ -82,7 +78,7 @@ func (c *replayRun) Run(std *stdio) error {
 	}
 	o.Subject = c.subject(candidates)
 	o.Command = c.again("replay", "--policy "+strings.Join(texts(candidates), ","), c.setFlags(), "--subject "+o.Subject)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilStopped()
 	defer stop()
 	o.Progress = replayProgress(std.err)
 	r, err := sweep.Run(ctx, o)
@@ -173,10 +169,7 @@ func (c *replayWindow) options(candidates []sweep.Candidate) (sweep.Options, err
 	if c.Blocks > 0 {
 		profile.Blocks = c.Blocks
 	}
-	warmup := c.Hours * 60 / 12
-	if c.Warmup != nil {
-		warmup = *c.Warmup
-	}
+	warmup := given(c.Warmup, c.Hours*60/12)
 	if !(warmup >= 0 && warmup < 60*c.Hours) {
 		return sweep.Options{}, fmt.Errorf("%w: a warm-up of %g minutes leaves nothing of %g hours", sweep.ErrOptions, warmup, c.Hours)
 	}
@@ -224,22 +217,15 @@ func (c *replayWindow) again(command string, flags ...string) string {
 			words = append(words, flag)
 		}
 	}
-	add(c.Warmup != nil, "--warmup "+number(deref(c.Warmup)))
+	add(c.Warmup != nil, "--warmup "+number(given(c.Warmup, 0)))
 	add(c.Replicas != 1, fmt.Sprintf("--replicas %d", c.Replicas))
 	add(c.Prefills != 0, fmt.Sprintf("--prefills %d", c.Prefills))
 	add(c.Blocks != 0, fmt.Sprintf("--blocks %d", c.Blocks))
-	add(c.Entropy != nil, "--entropy "+number(deref(c.Entropy)))
+	add(c.Entropy != nil, "--entropy "+number(given(c.Entropy, 0)))
 	add(c.Capacity != 0, "--capacity "+number(c.Capacity))
 	add(c.Data != "", "--data DIR")
 	words = append(words, "--out DIR")
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
-}
-
-func deref(x *float64) float64 {
-	if x == nil {
-		return 0
-	}
-	return *x
 }
 
 // replayFailed gives an error the advice and the status that go with it.
@@ -258,7 +244,7 @@ func replayFailed(err error) error {
 // replayProgress shows how far the runs are: on a terminal in one line that is
 // written over, elsewhere in a line for each run that has ended.
 func replayProgress(w io.Writer) func(sweep.Progress) {
-	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
+	if !onTerminal(w) {
 		return func(p sweep.Progress) {
 			if p.Ended != "" {
 				fmt.Fprintf(w, "[%d/%d] %s%s\n", p.Done, p.Runs, p.Ended, leftText(p.Left))
@@ -285,7 +271,7 @@ func leftText(left time.Duration) string {
 
 // endLine ends a line of progress, where there is one.
 func endLine(w io.Writer) {
-	if f, isFile := w.(*os.File); isFile && isTerminal(f) {
+	if onTerminal(w) {
 		fmt.Fprint(w, "\r\x1b[K")
 	}
 }

@@ -1,12 +1,8 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"meridian/prove/replay/report"
 	"meridian/prove/replay/sweep"
@@ -36,10 +32,7 @@ func (c *replayTune) Run(std *stdio) error {
 	if err != nil {
 		return replayFailed(err)
 	}
-	heldOut := c.Start + c.Hours
-	if c.HeldOut != nil {
-		heldOut = *c.HeldOut
-	}
+	heldOut := given(c.HeldOut, c.Start+c.Hours)
 	flags := []string{
 		"--policy " + c.Policy, "--objective " + c.Objective, fmt.Sprintf("--keep-throughput %g --trials %d --held-out %g", c.KeepThroughput, c.Trials, heldOut),
 	}
@@ -47,7 +40,7 @@ func (c *replayTune) Run(std *stdio) error {
 		flags = append(flags, "--beside "+strings.Join(c.Beside, ","))
 	}
 	o.Command = c.again("replay tune", flags...)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilStopped()
 	defer stop()
 	var r *report.Report
 	r, err = sweep.Tune(ctx, sweep.TuneOptions{

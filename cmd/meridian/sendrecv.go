@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -62,9 +63,7 @@ type sendCommand struct {
 
 func (c *sendCommand) Run(std *stdio, all *commands) error {
 	peerName, name, _ := strings.Cut(c.To, ":")
-	if name == "" {
-		name = filepath.Base(c.File)
-	}
+	name = cmp.Or(name, filepath.Base(c.File))
 	f, err := os.Open(c.File)
 	if err != nil {
 		return err
@@ -82,10 +81,7 @@ func (c *sendCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	err = c.send(ctx, std, n, f, uint64(info.Size()), peerName, name)
-	stop, done := stopping()
-	defer done()
-	return errors.Join(err, n.Close(stop))
+	return errors.Join(c.send(ctx, std, n, f, uint64(info.Size()), peerName, name), closeSoon(n.Close))
 }
 
 // open starts an agent for one file.
@@ -99,11 +95,7 @@ func (c *sendCommand) send(ctx context.Context, std *stdio, n *node.Agent, f *os
 	if err != nil {
 		return errors.Join(err, f.Close())
 	}
-	defer func() {
-		stop, done := stopping()
-		defer done()
-		_ = section.Close(stop) // read only: nothing can be lost
-	}()
+	defer closeSoon(section.Close) // read only: nothing can be lost
 	region, err := n.Register(section, name)
 	if err != nil {
 		return err
@@ -212,15 +204,10 @@ func (c *recvCommand) Run(std *stdio, all *commands) error {
 	} else {
 		_, err = fmt.Fprintf(std.out, "waiting for files as %s (%s)\n", n.Name(), n.Proof())
 	}
-	if err != nil {
-		stop, done := stopping()
-		defer done()
-		return errors.Join(err, n.Close(stop))
+	if err == nil {
+		err = c.serve(ctx, std, all, n)
 	}
-	err = c.serve(ctx, std, all, n)
-	stop, done := stopping()
-	defer done()
-	return errors.Join(err, n.Close(stop))
+	return errors.Join(err, closeSoon(n.Close))
 }
 
 func (c *recvCommand) serve(ctx context.Context, std *stdio, all *commands, n *node.Agent) error {
@@ -330,9 +317,7 @@ func (c *recvCommand) take(ctx context.Context, std *stdio, n *node.Agent, peer 
 	if err == nil {
 		err = errors.Join(f.Sync(), f.Chmod(0o644))
 	}
-	stop, done := stopping()
-	defer done()
-	if err := errors.Join(err, section.Close(stop)); err != nil {
+	if err := errors.Join(err, closeSoon(section.Close)); err != nil {
 		return err
 	}
 	return os.Rename(partial, target)

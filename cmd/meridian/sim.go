@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"runtime/debug"
 	"strings"
-	"syscall"
 	"time"
 
 	"meridian/prove/sim"
@@ -137,7 +135,7 @@ func (c *simCommand) huntAll(std *stdio, faults []sim.Fault) error {
 	if c.Seeds == 0 && c.Minutes == 0 {
 		c.Seeds = 1000
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := untilStopped()
 	defer stop()
 	debug.SetGCPercent(400) // worlds leave much garbage, and little else
 	kinds := c.kinds(faults)
@@ -191,7 +189,7 @@ const mostFailures = 10
 
 // simProgress draws a line on a terminal, and nothing anywhere else.
 func simProgress(w io.Writer, kind sim.Kind) (show func(sim.Progress), done func()) {
-	if f, isFile := w.(*os.File); !isFile || !isTerminal(f) {
+	if !onTerminal(w) {
 		return nil, func() {}
 	}
 	var drawn time.Time

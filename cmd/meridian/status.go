@@ -113,19 +113,15 @@ func (c *statusCommand) members(ctx context.Context, std *stdio, all *commands) 
 	if _, err := os.Stat(strings.TrimPrefix(embedded.Endpoint(c.State), "unix://")); err != nil && len(c.Directory) == 0 {
 		return nil, err
 	}
-	quiet := *all
-	quiet.LogLevel = cmp.Or(quiet.LogLevel, "error")
 	ctx, cancel := context.WithTimeout(ctx, 3*askMember)
 	defer cancel()
 	flags := c.cellFlags
-	d, err := openCellDirectory(ctx, std, &quiet, &flags, c.Name)
+	d, err := openCellDirectory(ctx, std, all.quieter("error"), &flags, c.Name)
 	if err != nil {
 		return nil, err
 	}
 	found, err := membersOf(ctx, d)
-	stop, done := stopping()
-	defer done()
-	return found, errors.Join(err, d.Close(stop))
+	return found, errors.Join(err, closeSoon(d.Close))
 }
 
 // show writes it once.

@@ -48,6 +48,12 @@ func (s *stdio) terminalOut() io.Writer {
 	return s.out
 }
 
+// onTerminal is whether what is written to w is shown on a terminal.
+func onTerminal(w io.Writer) bool {
+	f, isFile := w.(*os.File)
+	return isFile && isTerminal(f)
+}
+
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil

@@ -76,11 +76,7 @@ func (c *storeFlags) visiting(std *stdio, all *commands, timeout time.Duration, 
 	}
 	ctx, cancel := untilStopped()
 	defer cancel()
-	quiet := *all
-	if loaded.Origin("logging.level") == config.Default {
-		quiet.LogLevel = cmp.Or(quiet.LogLevel, "warn") // its user does not care that an agent comes and goes
-	}
-	n, err := c.join(ctx, std, &quiet, &node.Store{Tenant: tenantOf(loaded.Config)})
+	n, err := c.join(ctx, std, all, &node.Store{Tenant: tenantOf(loaded.Config)})
 	if err != nil {
 		return err
 	}
@@ -92,9 +88,7 @@ func (c *storeFlags) visiting(std *stdio, all *commands, timeout time.Duration, 
 	if err = do(bounded, n); err != nil {
 		err = advise(n.Store, err)
 	}
-	stop, done := stopping()
-	defer done()
-	return errors.Join(err, n.Close(stop))
+	return errors.Join(err, closeSoon(n.Close))
 }
 
 // withOwners is with, for what only an owner can do: where the directory names none that is
@@ -126,12 +120,7 @@ func noDirectory(err error) error {
 	return &failure{err: err, hint: "`meridian directory` starts one, `meridian up` a whole cell; --state and --directory say which is meant", status: exitFailure}
 }
 
-func tenantOf(in *config.Config) string {
-	if in.Store.Tenant == config.None {
-		return ""
-	}
-	return in.Store.Tenant
-}
+func tenantOf(in *config.Config) string { return unless(config.None, in.Store.Tenant) }
 
 // advise adds what helps to an error of the object cache.
 func advise(s *store.Store, err error) error {
@@ -269,7 +258,5 @@ func (c *storeServeCommand) Run(std *stdio, all *commands) error {
 	all.ready(std, fmt.Sprintf("store %s ready (%s): %s for objects, metrics at %s\nprograms on this host come in at %s\ntry: meridian store put KEY FILE --state %s",
 		n.Name(), n.Proof(), bytes, metricsPage(n), n.Door.Socket(), quoted(c.State)), "agent", n.Name(), "metrics", metricsPage(n), "socket", n.Door.Socket())
 	<-ctx.Done()
-	stop, done := stopping()
-	defer done()
-	return n.Close(stop)
+	return closeSoon(n.Close)
 }

@@ -38,10 +38,7 @@ func (c *targetsCommand) Run(std *stdio, all *commands) error {
 	if err != nil {
 		return err
 	}
-	err = c.show(ctx, std, all, d)
-	stop, done := stopping()
-	defer done()
-	return errors.Join(err, d.Close(stop))
+	return errors.Join(c.show(ctx, std, all, d), closeSoon(d.Close))
 }
 
 func (c *targetsCommand) show(ctx context.Context, std *stdio, all *commands, d directory.Directory) error {
@@ -177,9 +174,7 @@ func (c *targetsCommand) serve(ctx context.Context, std *stdio, all *commands, d
 	case err := <-failed:
 		return err
 	}
-	stop, done := stopping()
-	defer done()
-	err = server.Shutdown(stop)
+	err = closeSoon(server.Shutdown)
 	<-failed
 	return err
 }

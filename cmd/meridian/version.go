@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 
 	"meridian/move/mrdn"
+	"meridian/see/telemetry"
 )
 
 // Stamped by the linker from the git tag; see the Makefile and tools/release.
@@ -29,16 +31,16 @@ func thisBuild() buildInfo {
 		Version: version, Commit: commit, Date: date,
 		Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH, MRDN: mrdn.Version,
 	}
-	if b.Version == "" {
-		b.Version = "v0.0.0-dev"
-	}
-	if b.Commit == "" {
-		b.Commit = "unknown"
-	}
-	if b.Date == "" {
-		b.Date = "unknown"
-	}
+	b.Version = cmp.Or(b.Version, "v0.0.0-dev")
+	b.Commit = cmp.Or(b.Commit, "unknown")
+	b.Date = cmp.Or(b.Date, "unknown")
 	return b
+}
+
+// telemetryBuild is thisBuild as metrics and traces tell of it.
+func telemetryBuild() telemetry.Build {
+	b := thisBuild()
+	return telemetry.Build{Version: b.Version, Commit: b.Commit, Go: b.Go}
 }
 
 func (c *versionCommand) Run(io *stdio) error {
