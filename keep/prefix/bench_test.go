@@ -36,7 +36,7 @@ func BenchmarkFind(b *testing.B) {
 						b.Fatal(found, err)
 					}
 					for _, s := range found.Segments {
-						if err := engine.node.transceiver.Decline(s.Ticket); err != nil {
+						if err := engine.node.transceiver.ReturnTicket(s.Ticket); err != nil {
 							b.Fatal(err)
 						}
 					}

@@ -49,7 +49,7 @@ func (c *Cache) giveBack(m keys.Message) {
 
 func (c *Cache) decline(tickets ...[]byte) {
 	for _, ticket := range tickets {
-		if err := c.options.Transceiver.Decline(ticket); err != nil { // then it expires
+		if err := c.options.Transceiver.ReturnTicket(ticket); err != nil { // then it expires
 			c.options.Logger.Debug("a ticket could not be given back", "error", err)
 		}
 	}

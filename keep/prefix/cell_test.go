@@ -349,7 +349,7 @@ func (e *engine) findOnly(t testing.TB, p handoff.Content) (tokens int) {
 	t.Helper()
 	found := e.find(t, p, 0)
 	for _, s := range found.Segments {
-		if err := e.node.transceiver.Decline(s.Ticket); err != nil {
+		if err := e.node.transceiver.ReturnTicket(s.Ticket); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -373,7 +373,11 @@ func (e *engine) acceptWithin(ctx context.Context, t testing.TB, p handoff.Conte
 	for _, s := range found.Segments {
 		part := p
 		part.Tokens = p.Tokens[:s.End]
-		in, err := e.node.transceiver.Accept(ctx, transceiver.Accept{Ticket: s.Ticket, Engine: e.ID, Content: part, Present: s.Start, Holding: holding(blocks)})
+		ticket, err := e.node.transceiver.OpenTicket(s.Ticket, &part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in, err := e.node.transceiver.Accept(ctx, transceiver.Accept{Ticket: ticket, Engine: e.ID, Tokens: kv.TokenRange{Start: s.Start, End: s.End}, Holding: holding(blocks)})
 		if err != nil {
 			t.Fatal(err)
 		}

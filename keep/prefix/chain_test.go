@@ -58,7 +58,7 @@ func TestChainIsUsedAsAWhole(t *testing.T) {
 				t.Errorf("%d tokens are found", found.Tokens)
 			}
 			for _, s := range found.Segments {
-				if err := b.transceiver.Decline(s.Ticket); err != nil {
+				if err := b.transceiver.ReturnTicket(s.Ticket); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -70,7 +70,7 @@ func TestHotRunSurvivesItsOwner(t *testing.T) {
 		found := far.find(t, p, 0)
 		for _, s := range found.Segments {
 			from[s.Owner] = true
-			if err := d.transceiver.Decline(s.Ticket); err != nil {
+			if err := d.transceiver.ReturnTicket(s.Ticket); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -32,8 +32,8 @@ func (c *Cache) expect(engine string, found Found, asked time.Duration) {
 		clear(c.fetches) // engines find, and do not fetch
 	}
 	for _, s := range found.Segments {
-		if transfer, err := c.options.Transceiver.TransferOf(s.Ticket); err == nil {
-			c.fetches[transfer] = fetch{engine: engine, tokens: s.End - s.Start, asked: asked}
+		if ticket, err := c.options.Transceiver.OpenTicket(s.Ticket, nil); err == nil {
+			c.fetches[ticket.Transfer] = fetch{engine: engine, tokens: s.End - s.Start, asked: asked}
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (c *Cache) take(ctx context.Context, from kv.Member, m *keys.KeepAsk) *keys
 type taking struct {
 	cache  *Cache
 	store  *storeEngine
-	known  transceiver.KnownContent
+	opened handoff.Ticket // the units are of its content, whatever that is
 	ticket []byte
 	shape  *keys.Shape
 	within uint64 // ms
@@ -175,7 +175,7 @@ func (c *Cache) takeUnits(ctx context.Context, from kv.Member, t *taking) *keys.
 	if err != nil {
 		return refuse(verdictOf(err), err)
 	}
-	t.cache, t.store, t.known = c, s, transceiver.KnownContent{Fingerprint: ticket.Fingerprint}
+	t.cache, t.store, t.opened = c, s, ticket
 	begun := make(chan error, 1)
 	if !c.begin(&c.taking, 0, func() { // also those that wait count: they take no places of Finds
 		defer c.doneWith(s)
@@ -267,9 +267,9 @@ func (t *taking) accept(ctx context.Context, plans []*store.WritePlan) (*transce
 	for i, p := range plans {
 		table[first+i] = uint32(p.Offset / reshard.PlaceBytes)
 	}
-	t.known.Tokens = len(table) * t.store.unit.Tokens
 	return t.cache.options.Transceiver.Accept(ctx, transceiver.Accept{
-		Ticket: t.ticket, Engine: t.store.id, Known: &t.known, Present: first * t.store.unit.Tokens, Holding: reshard.Holding{Tables: [][]uint32{table}},
+		Ticket: t.opened, Engine: t.store.id, Holding: reshard.Holding{Tables: [][]uint32{table}},
+		Tokens: kv.TokenRange{Start: first * t.store.unit.Tokens, End: len(table) * t.store.unit.Tokens},
 	})
 }
 

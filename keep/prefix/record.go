@@ -67,7 +67,8 @@ func (c *Cache) recordFind(f Find, found Found, began time.Time) {
 	}
 	for _, s := range found.Segments {
 		part := RecordPart{Owner: s.Owner, Start: s.Start, End: s.End, From: s.From}
-		part.Transfer, _ = c.options.Transceiver.TransferOf(s.Ticket) // a ticket that is none has no transfer
+		ticket, _ := c.options.Transceiver.OpenTicket(s.Ticket, nil)
+		part.Transfer = ticket.Transfer // a ticket that is none has no transfer
 		r.Parts = append(r.Parts, part)
 	}
 	c.record(r, began)

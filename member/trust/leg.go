@@ -231,6 +231,16 @@ func (l Leg) Check(need Leg) error {
 	return nil
 }
 
+// OpenLegFor reads a leg from a stranger, and holds it against the one that is needed. One for
+// something else is returned with the error that says what differs.
+func OpenLegFor(b []byte, key [keyBytes]byte, need Leg) (Leg, error) {
+	l, err := OpenLeg(b, key)
+	if err == nil {
+		err = l.Check(need)
+	}
+	return l, err
+}
+
 // TenantOfKey is how a gateway calls the tenant of an API key that names none, by the key's digest:
 // as all gateways of the cell do, and so that who reads it cannot try which key it is of.
 func TenantOfKey(key, digest [keyBytes]byte) string {

@@ -1,29 +1,29 @@
 package transceiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"meridian/kv"
+	"meridian/member/trust"
 	"meridian/move/reshard"
 	"meridian/move/transceiver/handoff"
 )
 
 // Accept is a decode engine's: it wants the cache of a ticket, in these blocks.
 type Accept struct {
-	Ticket []byte
+	// Ticket was opened for what the engine's own request is of; see OpenTicket.
+	Ticket handoff.Ticket
 	Engine string
-	// Content is what the engine's own request is of; a ticket of anything else
-	// is refused. Where Known is given, that says so instead.
-	Content handoff.Content
-	Known   *KnownContent
 	// Holding is where the cache is to go. The blocks are not the engine's
 	// until the hand-off has ended.
 	Holding reshard.Holding
-	// Present is how many tokens of it the engine has already.
-	Present int
+	// Tokens is what the engine lacks: all of the ticket's but a prefix. An object cache
+	// may want fewer.
+	Tokens kv.TokenRange
 	// Push has the source write, instead of reading from it.
 	Push bool
 	// AnswerWithin is how long the other side may take to answer, where it is known
@@ -43,15 +43,35 @@ type AcceptHandle struct {
 	err         error // before done is closed
 }
 
+// OpenTicket reads what an engine shows to have a cache: a ticket, or a gateway's promise of
+// one, whose ticket this agent writes for what the engine's own request is of. An agent has the
+// key of every home's tickets; one that is of another content than the offer is refused by the
+// home. A ticket of another content than own is returned with the error that says what differs;
+// own is nil where no cache is to come of it.
+func (t *Transceiver) OpenTicket(shown []byte, own *handoff.Content) (ticket handoff.Ticket, err error) {
+	key := t.options.TicketKey
+	switch promised := t.options.PromiseKey != [32]byte{} && trust.IsPromise(shown); {
+	case promised:
+		var p trust.Promise
+		if p, err = trust.OpenPromise(shown, t.options.PromiseKey); err == nil {
+			content := cmp.Or(own, &handoff.Content{})
+			ticket = handoff.Redeemed(p.ID, kv.Member{Name: p.Home, Incarnation: p.Incarnation}, *content, key)
+		}
+	case own != nil:
+		ticket, err = handoff.OpenTicketFor(shown, key, *own)
+	default:
+		ticket, err = handoff.OpenTicket(shown, key)
+	}
+	if own != nil && err != nil {
+		t.count(func(m *Metrics) { m.Refused++ }) // no Accept comes of it
+	}
+	return ticket, err
+}
+
 // Accept asks for a cache. ctx's deadline is the hand-off's. Repeating it returns
 // the one that runs.
 func (t *Transceiver) Accept(ctx context.Context, a Accept) (*AcceptHandle, error) {
-	ticket, _ := handoff.OpenTicket(a.Ticket, t.options.TicketKey) // the destination refuses what cannot be read
-	of := knownOf(a.Known, a.Content, t.options.TicketKey.For(ticket.Home))
-	accept := handoff.Accept{
-		Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Push: a.Push, Fingerprint: of.Fingerprint,
-		Tokens: kv.TokenRange{Start: a.Present, End: of.Tokens},
-	}
+	accept := handoff.Accept{Ticket: a.Ticket, Engine: a.Engine, Holding: a.Holding, Tokens: a.Tokens, Push: a.Push}
 	patience := t.options.DefaultTimeout
 	if deadline, has := ctx.Deadline(); has {
 		patience = deadline.Sub(t.options.Clock.Now())
@@ -66,11 +86,11 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*AcceptHandle, erro
 		if a.AnswerWithin > 0 {
 			accept.AnswerBy = now + handoff.Instant(a.AnswerWithin/time.Microsecond)
 		}
-		var id kv.ID
-		if id, effects, err = t.destination.Accept(now, accept); err != nil {
+		if effects, err = t.destination.Accept(now, accept); err != nil {
 			t.metrics.Refused++
 			return effects
 		}
+		id := a.Ticket.Transfer
 		if in = t.accepts[id]; in == nil {
 			t.metrics.Accepted++
 			in = &AcceptHandle{Transfer: id, transceiver: t, engine: a.Engine, events: t.eventsOf(a.Engine), done: make(chan struct{})}
@@ -81,28 +101,13 @@ func (t *Transceiver) Accept(ctx context.Context, a Accept) (*AcceptHandle, erro
 	return in, err
 }
 
-// Redeem writes the ticket of an offer that was promised to this agent's engine,
-// whose own request is of the content. An agent has the key of every home's
-// tickets; one that is of another content than the offer is refused by the home.
-func (t *Transceiver) Redeem(transfer kv.ID, home kv.Member, own handoff.Content) []byte {
-	return handoff.Redeemed(transfer, home, own, t.options.TicketKey).Seal(t.options.TicketKey)
-}
-
-// TransferOf tells which transfer a ticket is for, of a ticket that a home of this
-// cell sealed.
-func (t *Transceiver) TransferOf(ticket []byte) (kv.ID, error) {
-	opened, err := handoff.OpenTicket(ticket, t.options.TicketKey)
-	return opened.Transfer, err
-}
-
-// Decline gives a ticket back that will not be used, so that its source does not keep
-// blocks for it.
-func (t *Transceiver) Decline(ticket []byte) error {
-	var err error
-	t.step(func(now handoff.Instant) (effects []handoff.Effect) {
-		effects, err = t.destination.Decline(now, ticket)
-		return effects
-	})
+// ReturnTicket gives a ticket back, or a promise of one, that will not be used, so that its
+// source does not keep blocks for it.
+func (t *Transceiver) ReturnTicket(shown []byte) error {
+	ticket, err := t.OpenTicket(shown, nil)
+	if err == nil {
+		t.step(func(now handoff.Instant) []handoff.Effect { return t.destination.ReturnTicket(now, ticket) })
+	}
 	return err
 }
 

@@ -22,7 +22,7 @@ func BenchmarkAgreement(b *testing.B) {
 			p, d := c.start("p"), c.start("d")
 			src, dst := c.engine("prefill", g, from, p), c.engine("decode", g, to, d)
 			offer := transceiver.Offer{Engine: "prefill", Content: prompt(tokens), Holding: holding(scattered(src, tokens)), Layers: len(g.Layers)}
-			accept := transceiver.Accept{Engine: "decode", Content: prompt(tokens), Holding: holding(scattered(dst, tokens))}
+			accept := shown{Engine: "decode", Content: prompt(tokens), Holding: holding(scattered(dst, tokens))}
 			var handshake, plan int64
 			for b.Loop() {
 				offer.Transfer = agent.NewID()
@@ -31,7 +31,7 @@ func BenchmarkAgreement(b *testing.B) {
 					b.Fatal(err)
 				}
 				accept.Ticket = out.Ticket
-				in, err := d.Accept(soon(b), accept)
+				in, err := d.accept(soon(b), accept)
 				if err == nil {
 					err = in.Wait(soon(b))
 				}

@@ -41,7 +41,7 @@ func BenchmarkHandOff(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					in, err := d.Accept(soon(b), transceiver.Accept{Ticket: out.Ticket, Engine: "decode", Content: content, Holding: holding(to)})
+					in, err := d.accept(soon(b), shown{Ticket: out.Ticket, Engine: "decode", Content: content, Holding: holding(to)})
 					if err == nil {
 						err = in.Wait(soon(b))
 					}
@@ -89,7 +89,7 @@ func BenchmarkChunks(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					in, err := d.Accept(soon(b), transceiver.Accept{Ticket: out.Ticket, Engine: "decode", Content: content, Holding: holding(to)})
+					in, err := d.accept(soon(b), shown{Ticket: out.Ticket, Engine: "decode", Content: content, Holding: holding(to)})
 					if err != nil {
 						b.Fatal(err)
 					}

@@ -76,6 +76,34 @@ func (c *cell) opener(ctx context.Context, self agent.Self) (fabric.Fabric, erro
 	})
 }
 
+// shown is what a decode engine shows its agent to have a cache.
+type shown struct {
+	Ticket  []byte
+	Engine  string
+	Content handoff.Content
+	Known   *transceiver.KnownContent // of an object cache, in the place of Content
+	Holding reshard.Holding
+	Present int
+	Push    bool
+
+	AnswerWithin time.Duration
+}
+
+// accept opens the ticket for the engine's own request, and accepts.
+func (n *node) accept(ctx context.Context, s shown) (*transceiver.AcceptHandle, error) {
+	own, end := &s.Content, len(s.Content.Tokens)
+	if s.Known != nil {
+		own, end = nil, s.Known.Tokens
+	}
+	ticket, err := n.OpenTicket(s.Ticket, own)
+	if err != nil {
+		return nil, err
+	}
+	return n.Accept(ctx, transceiver.Accept{
+		Ticket: ticket, Engine: s.Engine, Holding: s.Holding, Tokens: kv.TokenRange{Start: s.Present, End: end}, Push: s.Push, AnswerWithin: s.AnswerWithin,
+	})
+}
+
 // start opens an agent and its transceiver, which find the others by name.
 func (c *cell) start(name string, change ...func(*transceiver.Options)) *node {
 	c.t.Helper()

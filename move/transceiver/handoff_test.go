@@ -68,7 +68,7 @@ func handOver(t *testing.T, src, dst *engine, w way) {
 	}
 	accepting := func(ticket []byte) {
 		var err error
-		if in, err = dst.home.Accept(soon(t), transceiver.Accept{
+		if in, err = dst.home.accept(soon(t), shown{
 			Ticket: ticket, Engine: dst.ID, Content: content, Holding: holding(to), Present: w.present, Push: w.push,
 		}); err != nil {
 			t.Fatal(err)
@@ -200,7 +200,7 @@ func TestManyAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, err := d.Accept(soon(t), transceiver.Accept{Ticket: out.Ticket, Engine: dst.ID, Content: content, Holding: holding(blocks(requests - 1 - i)), Push: i%3 == 0})
+		in, err := d.accept(soon(t), shown{Ticket: out.Ticket, Engine: dst.ID, Content: content, Holding: holding(blocks(requests - 1 - i)), Push: i%3 == 0})
 		if err != nil {
 			t.Fatal(err)
 		}

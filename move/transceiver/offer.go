@@ -14,7 +14,8 @@ type Offer struct {
 	// Transfer is the request's id; a new one for every request.
 	Transfer kv.ID
 	Engine   string
-	// Content is what the cache is of. Where Known is given, that says so instead.
+	// Content is what the cache is of. Where Known is given, that says so instead: an object
+	// cache has keys alone.
 	Content handoff.Content
 	Known   *KnownContent
 	// First is the first token that is held: an ask for what comes before it is
@@ -34,29 +35,21 @@ type Offer struct {
 	ToKeep bool
 }
 
-// KnownContent is what a cache is of, as the side says that has its tokens: an object cache
-// has keys alone.
+// KnownContent is what a cache is of, as the side says that has its tokens.
 type KnownContent struct {
 	// Fingerprint is under the key of the home that offers.
 	Fingerprint handoff.Fingerprint
-	// Tokens is how many tokens it is of, in an Offer; in an Accept, how many of
-	// them are wanted.
-	Tokens int
-}
-
-// knownOf is what a content is under a home's key, unless it is known.
-func knownOf(known *KnownContent, c handoff.Content, home handoff.Key) KnownContent {
-	if known != nil {
-		return *known
-	}
-	return KnownContent{Fingerprint: c.Fingerprint(home), Tokens: len(c.Tokens)}
+	Tokens      int
 }
 
 func (t *Transceiver) offerOf(o *Offer) handoff.Offer {
 	if o.Keep <= 0 {
 		o.Keep = 30 * time.Second
 	}
-	of := knownOf(o.Known, o.Content, t.HomeKey())
+	of := o.Known
+	if of == nil {
+		of = &KnownContent{Fingerprint: o.Content.Fingerprint(t.HomeKey()), Tokens: len(o.Content.Tokens)}
+	}
 	return handoff.Offer{
 		Transfer: o.Transfer, Engine: o.Engine, Fingerprint: of.Fingerprint, Tokens: of.Tokens, First: o.First,
 		Holding: o.Holding, Computed: handoff.Computed{Layers: o.Layers, Whole: o.WholeTokens}, Keep: handoff.Instant(o.Keep / time.Microsecond), ToKeep: o.ToKeep,

@@ -94,7 +94,7 @@ func (s *store) keep(t *testing.T, from *engine, content handoff.Content, presen
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := s.home.Accept(soon(t), transceiver.Accept{
+	in, err := s.home.accept(soon(t), shown{
 		Ticket: out.Ticket, Engine: s.ID, Holding: holding(units), Present: present,
 		Known: &transceiver.KnownContent{Fingerprint: content.Fingerprint(ticketKey.For(from.home.member)), Tokens: len(units) * s.unit.Tokens},
 	})
@@ -170,7 +170,7 @@ func TestThroughAStore(t *testing.T) {
 				wait.Go(func() {
 					blocks := reader.blocksFor(256, 1)
 					out := s.find(t, known, 0, units)
-					in, err := reader.home.Accept(soon(t), transceiver.Accept{Ticket: out.Ticket, Engine: reader.ID, Content: run, Holding: holding(blocks)})
+					in, err := reader.home.accept(soon(t), shown{Ticket: out.Ticket, Engine: reader.ID, Content: run, Holding: holding(blocks)})
 					if err == nil {
 						err = in.Wait(soon(t))
 					}
@@ -216,7 +216,7 @@ func TestSegments(t *testing.T) {
 	accept := func(s *store, first, end, present int, units []uint32) error {
 		run, known := s.run(content, end)
 		out := s.find(t, known, first, units)
-		in, err := f.Accept(soon(t), transceiver.Accept{Ticket: out.Ticket, Engine: reader.ID, Content: run, Holding: holding(blocks), Present: present})
+		in, err := f.accept(soon(t), shown{Ticket: out.Ticket, Engine: reader.ID, Content: run, Holding: holding(blocks), Present: present})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,7 +255,7 @@ func TestOwnerDies(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
-	in, err := k.Accept(ctx, transceiver.Accept{Ticket: out.Ticket, Engine: engine.ID, Content: content, Holding: holding([]uint32{0, 1, 2, 3, 4, 5, 6, 7})})
+	in, err := k.accept(ctx, shown{Ticket: out.Ticket, Engine: engine.ID, Content: content, Holding: holding([]uint32{0, 1, 2, 3, 4, 5, 6, 7})})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestOwnerDies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.Accept(soon(t), transceiver.Accept{
+	if _, err := o.accept(soon(t), shown{
 		Ticket: kept.Ticket, Engine: cache.ID, Holding: holding([]uint32{200}),
 		Known: &transceiver.KnownContent{Fingerprint: prompt(64).Fingerprint(ticketKey.For(k.member)), Tokens: 64},
 	}); err != nil {
@@ -273,7 +273,7 @@ func TestOwnerDies(t *testing.T) {
 	until.True(t, "something has moved", func() bool { return k.agent.Metrics().Done > 0 })
 	c.replace(t, o)
 	begun := time.Now()
-	unanswered, err := k.Accept(soon(t), transceiver.Accept{
+	unanswered, err := k.accept(soon(t), shown{
 		Ticket: late.Ticket, Engine: engine.ID, Content: content, Holding: holding([]uint32{20, 21, 22, 23, 24, 25, 26, 27}), AnswerWithin: 200 * time.Millisecond,
 	})
 	if err != nil {
@@ -411,7 +411,7 @@ func BenchmarkFind(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					in, err := f.Accept(soon(b), transceiver.Accept{Ticket: out.Ticket, Engine: reader.ID, Content: run, Holding: holding(blocks)})
+					in, err := f.accept(soon(b), shown{Ticket: out.Ticket, Engine: reader.ID, Content: run, Holding: holding(blocks)})
 					if err == nil {
 						err = in.Wait(soon(b))
 					}

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"meridian/move/transceiver"
 	"meridian/move/transceiver/handoff"
 )
 
@@ -15,26 +14,30 @@ func TestTicketsAreRefused(t *testing.T) {
 	x.offered(t)
 	good := x.accept
 	for name, c := range map[string]struct {
-		spoil func(*transceiver.Accept)
+		spoil func(*shown)
 		want  error
 	}{
-		"not a ticket":     {func(a *transceiver.Accept) { a.Ticket = []byte("MRDT") }, handoff.ErrTicket},
-		"forged":           {func(a *transceiver.Accept) { a.Ticket[30]++ }, handoff.ErrForged},
-		"another model":    {func(a *transceiver.Accept) { a.Content.Scope.Model = "other" }, handoff.ErrOtherModel},
-		"another revision": {func(a *transceiver.Accept) { a.Content.Scope.Revision = "other" }, handoff.ErrOtherModel},
-		"another adapter":  {func(a *transceiver.Accept) { a.Content.Scope.Adapter = "other" }, handoff.ErrOtherModel},
-		"another salt":     {func(a *transceiver.Accept) { a.Content.Scope.Salt = "other" }, handoff.ErrOtherSalt},
-		"another image":    {func(a *transceiver.Accept) { a.Content.Scope.Media = "other" }, handoff.ErrOtherPrompt},
-		"another prompt":   {func(a *transceiver.Accept) { a.Content.Tokens[50]++ }, handoff.ErrOtherPrompt},
-		"another engine":   {func(a *transceiver.Accept) { a.Engine = "other" }, handoff.ErrMember},
+		"not a ticket":     {func(a *shown) { a.Ticket = []byte("MRDT") }, handoff.ErrTicket},
+		"forged":           {func(a *shown) { a.Ticket[30]++ }, handoff.ErrForged},
+		"another model":    {func(a *shown) { a.Content.Scope.Model = "other" }, handoff.ErrOtherModel},
+		"another revision": {func(a *shown) { a.Content.Scope.Revision = "other" }, handoff.ErrOtherModel},
+		"another adapter":  {func(a *shown) { a.Content.Scope.Adapter = "other" }, handoff.ErrOtherModel},
+		"another salt":     {func(a *shown) { a.Content.Scope.Salt = "other" }, handoff.ErrOtherSalt},
+		"another image":    {func(a *shown) { a.Content.Scope.Media = "other" }, handoff.ErrOtherPrompt},
+		"another prompt":   {func(a *shown) { a.Content.Tokens[50]++ }, handoff.ErrOtherPrompt},
+		"another engine":   {func(a *shown) { a.Engine = "other" }, handoff.ErrMember},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := good
 			a.Ticket = append([]byte(nil), good.Ticket...)
 			a.Content = prompt(pairTokens)
 			c.spoil(&a)
-			if _, err := x.d.Accept(soon(t), a); !errors.Is(err, c.want) {
+			refused := x.d.Metrics().Refused
+			if _, err := x.d.accept(soon(t), a); !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
+			}
+			if n := x.d.Metrics().Refused - refused; n != 1 {
+				t.Errorf("%d refused accepts are counted", n)
 			}
 		})
 	}
@@ -51,14 +54,14 @@ func TestTicketIsUsedOnce(t *testing.T) {
 	if err := out.Wait(soon(t)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := x.d.Accept(soon(t), x.accept); !errors.Is(err, handoff.ErrUsed) {
+	if _, err := x.d.accept(soon(t), x.accept); !errors.Is(err, handoff.ErrUsed) {
 		t.Errorf("accepted again: %v", err)
 	}
 	other := x.start("e")
 	x.engine("decode2", model, shape{tp: 1, pp: 1, blockTokens: 16, blocks: 20, layout: "LBHNC"}, other)
 	a := x.accept
 	a.Engine = "decode2"
-	in, err := other.Accept(soon(t), a)
+	in, err := other.accept(soon(t), a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,6 +38,9 @@ type Options struct {
 	Agent *agent.Agent
 	// TicketKey seals tickets: the cell's key, derived for that.
 	TicketKey handoff.Key
+	// PromiseKey is what gateways seal promises with: the cell's key, derived for their
+	// legs. Without it none is read.
+	PromiseKey [32]byte
 	// Find looks an agent up; default Agent.Find.
 	Find func(ctx context.Context, name string) (*agent.Peer, error)
 	// Timing is how long things take and may take.
@@ -189,7 +192,25 @@ func duration(span handoff.Instant) time.Duration {
 // step lets the machines take an event, and does what they ask for.
 func (t *Transceiver) step(event func(now handoff.Instant) []handoff.Effect) {
 	t.mu.Lock()
-	todo := t.advance(event)
+	if t.stopped {
+		t.mu.Unlock()
+		return
+	}
+	now := t.now()
+	var todo []func() // without mu
+	for effects := event(now); len(effects) > 0; {
+		e := effects[0]
+		effects = effects[1:]
+		if s, is := e.(handoff.Send); is && s.To == t.self {
+			effects = append(effects, t.receive(now, t.self, s.Transfer, s.Message)...)
+			continue
+		}
+		if do := t.execute(e); do != nil {
+			todo = append(todo, do)
+		}
+	}
+	t.rearm(now)
+	t.signal()
 	t.mu.Unlock()
 	for _, do := range todo {
 		do()
@@ -223,29 +244,6 @@ func (t *Transceiver) signal() {
 		close(t.changed)
 		t.changed = nil
 	}
-}
-
-// advance needs mu. What it returns is done without it.
-func (t *Transceiver) advance(event func(now handoff.Instant) []handoff.Effect) (todo []func()) {
-	if t.stopped {
-		return nil
-	}
-	now := t.now()
-	effects := event(now)
-	for len(effects) > 0 {
-		e := effects[0]
-		effects = effects[1:]
-		if s, is := e.(handoff.Send); is && s.To == t.self {
-			effects = append(effects, t.receive(now, t.self, s.Transfer, s.Message)...)
-			continue
-		}
-		if do := t.execute(e); do != nil {
-			todo = append(todo, do)
-		}
-	}
-	t.rearm(now)
-	t.signal()
-	return todo
 }
 
 // receive hands a message to the machine that it is for. mu is held.

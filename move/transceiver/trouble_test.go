@@ -21,7 +21,7 @@ type pair struct {
 	p, d     *node
 	src, dst *engine
 	offer    transceiver.Offer
-	accept   transceiver.Accept
+	accept   shown
 	blocks   []uint32
 }
 
@@ -38,7 +38,7 @@ func newPair(t *testing.T, pace handoff.Timing) *pair {
 		x.src.fill(layer, x.blocks, kv.TokenRange{End: pairTokens})
 	}
 	x.offer = transceiver.Offer{Transfer: agent.NewID(), Engine: "prefill", Content: prompt(pairTokens), Holding: holding(x.blocks), Layers: len(model.Layers)}
-	x.accept = transceiver.Accept{Engine: "decode", Content: prompt(pairTokens), Holding: holding(x.blocks)}
+	x.accept = shown{Engine: "decode", Content: prompt(pairTokens), Holding: holding(x.blocks)}
 	return x
 }
 
@@ -54,7 +54,7 @@ func (x *pair) offered(t *testing.T) *transceiver.OfferHandle {
 
 func (x *pair) accepted(t *testing.T, ctx context.Context) *transceiver.AcceptHandle {
 	t.Helper()
-	in, err := x.d.Accept(ctx, x.accept)
+	in, err := x.d.accept(ctx, x.accept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestCancelComesFirst(t *testing.T) {
 	x := newPair(t, handoff.Timing{})
 	x.accept.Ticket = x.p.Issue(x.offer)
 	x.d.Cancel(x.offer.Transfer)
-	if _, err := x.d.Accept(soon(t), x.accept); !errors.Is(err, handoff.ErrCancelled) {
+	if _, err := x.d.accept(soon(t), x.accept); !errors.Is(err, handoff.ErrCancelled) {
 		t.Errorf("accepted after it was cancelled: %v", err)
 	}
 	x.p.Withdraw(x.offer.Transfer)
@@ -158,10 +158,10 @@ func TestCancelComesFirst(t *testing.T) {
 }
 
 // A ticket that is given back frees the blocks without a hand-off.
-func TestDecline(t *testing.T) {
+func TestReturnTicket(t *testing.T) {
 	x := newPair(t, handoff.Timing{})
 	out := x.offered(t)
-	if err := x.d.Decline(out.Ticket); err != nil {
+	if err := x.d.ReturnTicket(out.Ticket); err != nil {
 		t.Fatal(err)
 	}
 	if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrCancelled) {
@@ -171,7 +171,7 @@ func TestDecline(t *testing.T) {
 
 // A hand-off that fails leaves the offer for another try, unless its ticket is
 // given back.
-func TestDeclineAfterFailure(t *testing.T) {
+func TestReturnTicketAfterFailure(t *testing.T) {
 	for _, soonest := range []bool{true, false} {
 		x := newPair(t, handoff.Timing{})
 		x.offer.Layers = 1 // the rest does not come
@@ -185,13 +185,13 @@ func TestDeclineAfterFailure(t *testing.T) {
 		if !soonest { // the source has been told of the failure
 			until.True(t, "the destination knows nothing of it any more", func() bool { return x.d.Metrics().Accepts == 0 })
 		}
-		if err := x.d.Decline(out.Ticket); err != nil {
+		if err := x.d.ReturnTicket(out.Ticket); err != nil {
 			t.Fatal(err)
 		}
 		if err := out.Wait(soon(t)); !errors.Is(err, handoff.ErrCancelled) {
 			t.Error(err)
 		}
-		if _, err := x.d.Accept(soon(t), x.accept); !errors.Is(err, handoff.ErrCancelled) {
+		if _, err := x.d.accept(soon(t), x.accept); !errors.Is(err, handoff.ErrCancelled) {
 			t.Errorf("accepted after it was given back: %v", err)
 		}
 	}
@@ -237,7 +237,7 @@ func TestDecodeDies(t *testing.T) {
 		x.src.fill(layer, blocks, kv.TokenRange{End: pairTokens})
 	}
 	x.offer = transceiver.Offer{Transfer: agent.NewID(), Engine: "prefill", Content: prompt(pairTokens), Holding: holding(blocks), Layers: 1}
-	x.accept = transceiver.Accept{Engine: "decode", Content: prompt(pairTokens), Holding: holding(blocks)}
+	x.accept = shown{Engine: "decode", Content: prompt(pairTokens), Holding: holding(blocks)}
 	out := x.offered(t)
 	x.accepted(t, soon(t))
 	until.True(t, "something has moved", func() bool { return x.d.agent.Metrics().Done > 0 })
@@ -252,7 +252,7 @@ func TestDecodeDies(t *testing.T) {
 	}
 	dst2 := x.engine("decode2", model, s, d2)
 	x.accept.Engine = "decode2"
-	in, err := d2.Accept(soon(t), x.accept)
+	in, err := d2.accept(soon(t), x.accept)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +379,7 @@ func TestEventsComeInOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in, err := d.Accept(soon(t), transceiver.Accept{Ticket: out.Ticket, Engine: dst.ID, Content: prompt(pairTokens), Holding: holding(dst.blocksFor(pairTokens, 1))})
+		in, err := d.accept(soon(t), shown{Ticket: out.Ticket, Engine: dst.ID, Content: prompt(pairTokens), Holding: holding(dst.blocksFor(pairTokens, 1))})
 		if err != nil {
 			t.Fatal(err)
 		}

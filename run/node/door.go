@@ -32,7 +32,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	var err error
 	n.Transceiver, err = transceiver.Open(ctx, transceiver.Options{
 		Ended: n.handOffEnded,
-		Agent: n.Agent, TicketKey: n.identity.Key.Derive(trust.ForTickets), Events: relay.Events, NotifyRanks: relay.Passed, Logger: o.Logger,
+		Agent: n.Agent, TicketKey: n.identity.Key.Derive(trust.ForTickets), PromiseKey: n.identity.Key.Derive(trust.ForGatewayLegs), Events: relay.Events, NotifyRanks: relay.Passed, Logger: o.Logger,
 	})
 	if err != nil {
 		return err

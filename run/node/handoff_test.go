@@ -68,7 +68,11 @@ func handOver(t *testing.T, ctx context.Context, prefill, decode *Agent) (side r
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := decode.Transceiver.Accept(ctx, transceiver.Accept{Ticket: out.Ticket, Engine: "d", Content: content, Holding: blocks})
+	ticket, err := decode.Transceiver.OpenTicket(out.Ticket, &content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := decode.Transceiver.Accept(ctx, transceiver.Accept{Ticket: ticket, Engine: "d", Tokens: kv.TokenRange{End: len(content.Tokens)}, Holding: blocks})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -106,7 +106,7 @@ func (c *cell) start(name string, change ...func(*doorserver.Options)) *node {
 	must(err)
 	var relay doorserver.Relay
 	n.transceiver, err = transceiver.Open(ctx, transceiver.Options{
-		Agent: n.agent, TicketKey: ticketKey, Events: relay.Events, NotifyRanks: relay.Passed, Logger: logger,
+		Agent: n.agent, TicketKey: ticketKey, PromiseKey: legKey, Events: relay.Events, NotifyRanks: relay.Passed, Logger: logger,
 	})
 	must(err)
 	o := doorserver.Options{

@@ -41,7 +41,7 @@ type engine struct {
 	side        *reshard.Side
 	scope       kv.Scope
 	offers      map[kv.ID]*offered
-	accepts     map[kv.ID]*found // nil: of a ticket of another engine's
+	accepts     map[kv.ID]*found
 	keeps       map[kv.ID]bool
 	found       []*found         // not used yet, the oldest first
 	parts       map[kv.ID]*found // hand-offs that are part of an accept and not quiet

@@ -33,7 +33,7 @@ func (s *Server) fence(e *engine, why string) {
 	e.found = nil
 	s.wait.Go(func() {
 		for _, f := range unused {
-			s.decline(f.parts)
+			s.returnTickets(f.parts)
 		}
 		if joined && s.options.Offload != nil {
 			s.options.Offload.Leave(e.id)

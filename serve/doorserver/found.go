@@ -1,7 +1,6 @@
 package doorserver
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,11 +8,9 @@ import (
 
 	"meridian/kv"
 	"meridian/move/agent"
-	"meridian/move/reshard"
 	"meridian/move/transceiver"
 	"meridian/move/transceiver/handoff"
 	"meridian/serve/door"
-	"meridian/serve/door/doorpb"
 )
 
 // found is a run that was found for an engine. To the engine it is one hand-off,
@@ -21,10 +18,13 @@ import (
 //
 //	remembered ──Accept──► moving ──all parts Ready──► Ready
 //	    │                     └──a part Failed──► Failed; the others are cancelled
-//	    └──declined, too old                        └──all parts quiet──► Freed
+//	    └──returned, too old                        └──all parts quiet──► Freed
 //
 // A part is quiet when it is ready or freed: nothing of it touches the engine's
 // blocks. All of it is under the server's mu.
+//
+// The ticket of another engine is a run of one part, which has no parts to remember: what
+// happens to the part happens to the run, and its ticket is the engine's to return.
 type found struct {
 	id     kv.ID // of the hand-off, as the engine knows it
 	tokens int
@@ -35,7 +35,10 @@ type found struct {
 
 type part struct {
 	Segment
-	id kv.ID // of the transceiver's hand-off
+	id           kv.ID          // of the transceiver's hand-off
+	opened       handoff.Ticket // for what the engine's own request is of; see foundRun
+	refused      error          // why that is not possible
+	answerWithin time.Duration  // how long its holder may take to answer; 0: as long as the hand-off may take
 }
 
 const (
@@ -54,14 +57,14 @@ func newFound(t *transceiver.Transceiver, r Run) (*found, error) {
 	}
 	f := &found{tokens: r.Tokens}
 	for i, s := range r.Segments {
-		id, err := t.TransferOf(s.Ticket)
+		ticket, err := t.OpenTicket(s.Ticket, nil)
 		if err != nil {
 			return nil, err
 		}
 		if s.Start < 0 || s.End <= s.Start || i > 0 && s.Start != r.Segments[i-1].End {
 			return nil, fmt.Errorf("segment %d has tokens %d to %d", i, s.Start, s.End)
 		}
-		f.parts = append(f.parts, part{s, id})
+		f.parts = append(f.parts, part{Segment: s, id: ticket.Transfer, answerWithin: ownerAnswersWithin})
 	}
 	if last := f.parts[len(f.parts)-1]; last.End != r.Tokens {
 		return nil, fmt.Errorf("a run of %d tokens ends at %d", r.Tokens, last.End)
@@ -123,94 +126,83 @@ func unknownFound(e *engine, code string) *door.Problem {
 	return problem(code, "nothing that was found for engine %s waits under this ticket: it was used or given back, or is too old", e.id)
 }
 
-// decline gives the tickets of parts back. The server's mu is not held.
-func (s *Server) decline(parts []part) {
+// returnTickets gives the tickets of parts back. The server's mu is not held.
+func (s *Server) returnTickets(parts []part) {
 	for _, p := range parts {
-		if err := s.options.Transceiver.Decline(p.Ticket); err != nil {
+		if err := s.options.Transceiver.ReturnTicket(p.Ticket); err != nil {
 			s.options.Logger.Debug("a ticket could not be given back, and ends by itself", "error", err)
 		}
 	}
 }
 
-// declineFound gives back what was found under a ticket.
-func (c *conn) declineFound(id kv.ID) *door.Problem {
+// returnFound gives back what was found under a ticket.
+func (c *conn) returnFound(id kv.ID) *door.Problem {
 	c.server.mu.Lock()
 	f := c.engine.takeFound(id)
 	c.server.mu.Unlock()
 	if f == nil {
 		return unknownFound(c.engine, door.CodeUnknown)
 	}
-	c.server.decline(f.parts)
+	c.server.returnTickets(f.parts)
 	return nil
-}
-
-// acceptFound begins the hand-offs of a run. Once one has begun the engine's blocks are
-// out, so what is refused later is told by events.
-func (c *conn) acceptFound(ctx context.Context, id kv.ID, a door.Accept) (*doorpb.Reply, *door.Problem) {
-	s, e := c.server, c.engine
-	s.mu.Lock()
-	f := e.takeFound(id)
-	s.mu.Unlock()
-	if f == nil {
-		return nil, unknownFound(e, "used")
-	}
-	useful := slices.IndexFunc(f.parts, func(p part) bool { return p.End > a.Present })
-	first := f.parts[0].Start // what comes before was not found for this engine
-	if len(a.Tokens) != f.tokens || useful < 0 || a.Present < first {
-		s.decline(f.parts)
-		p := problem(door.CodeRequest, "an Accept of %d tokens, %d of them present, for a run of tokens %d to %d", len(a.Tokens), a.Present, first, f.tokens)
-		p.Hint = "compute what is missing, or find again: a run begins behind what was present when it was found"
-		return nil, p
-	}
-	s.decline(f.parts[:useful])
-	wanted := f.parts[useful:]
-	f.open = make(map[kv.ID]bool)
-	s.mu.Lock()
-	for _, p := range wanted {
-		f.open[p.id], e.parts[p.id] = true, f
-	}
-	s.mu.Unlock()
-	content := e.content(a.Scope, a.Tokens)
-	for i, p := range wanted {
-		err := s.acceptPart(ctx, e, p, content, a)
-		switch {
-		case err == nil:
-			s.mu.Lock()
-			e.accepts[f.id] = f
-			s.mu.Unlock()
-			continue
-		case i == 0:
-			s.forgetParts(e, wanted)
-			s.decline(wanted)
-			return nil, problemOf(err)
-		}
-		s.decline(wanted[i:])
-		for _, left := range wanted[i:] {
-			s.partHappened(e, left.id, true, problemOf(err))
-		}
-		break
-	}
-	return &doorpb.Reply{With: &doorpb.Reply_Transfer{Transfer: f.id[:]}}, nil
 }
 
 // ownerAnswersWithin is how long an owner may take to answer that has said moments
 // ago what it has. One that is gone is a miss, not a wait for the engine's deadline.
 const ownerAnswersWithin = 2 * time.Second
 
-func (s *Server) acceptPart(ctx context.Context, e *engine, p part, content handoff.Content, a door.Accept) error {
-	content.Tokens = content.Tokens[:p.End]
-	_, err := s.options.Transceiver.Accept(ctx, transceiver.Accept{
-		Ticket: p.Ticket, Engine: e.id, Content: content, Holding: reshard.Holding{DP: a.DP, Tables: a.Tables}, Present: max(p.Start, a.Present), Push: a.Push,
-		AnswerWithin: ownerAnswersWithin,
-	})
-	return err
-}
-
-func (s *Server) forgetParts(e *engine, parts []part) {
+// foundRun takes the run of a ticket for an Accept of it, with the parts of which something is not
+// present yet, and opens their tickets for what the engine's own request is of.
+func (c *conn) foundRun(id kv.ID, a door.Accept, content handoff.Content) (f *found, wanted []part, p *door.Problem) {
+	s, e := c.server, c.engine
+	s.mu.Lock()
+	f = e.takeFound(id)
+	s.mu.Unlock()
+	if f == nil {
+		return nil, nil, unknownFound(e, "used")
+	}
+	useful := slices.IndexFunc(f.parts, func(p part) bool { return p.End > a.Present })
+	first := f.parts[0].Start // what comes before was not found for this engine
+	if len(a.Tokens) != f.tokens || useful < 0 || a.Present < first {
+		s.returnTickets(f.parts)
+		p := problem(door.CodeRequest, "an Accept of %d tokens, %d of them present, for a run of tokens %d to %d", len(a.Tokens), a.Present, first, f.tokens)
+		p.Hint = "compute what is missing, or find again: a run begins behind what was present when it was found"
+		return nil, nil, p
+	}
+	wanted = f.parts[useful:]
+	for i := range wanted {
+		content.Tokens = a.Tokens[:wanted[i].End]
+		wanted[i].opened, wanted[i].refused = s.options.Transceiver.OpenTicket(wanted[i].Ticket, &content)
+	}
+	s.returnTickets(f.parts[:useful])
+	f.open = make(map[kv.ID]bool)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, p := range parts {
+	for _, p := range wanted {
+		f.open[p.id], e.parts[p.id] = true, f
+	}
+	return f, wanted, nil
+}
+
+// forgetParts gives back the tickets of a run of which nothing has begun; a ticket that the
+// engine showed stays its own.
+func (s *Server) forgetParts(e *engine, f *found, wanted []part) {
+	if len(f.parts) == 0 {
+		return
+	}
+	s.mu.Lock()
+	for _, p := range wanted {
 		delete(e.parts, p.id)
+	}
+	s.mu.Unlock()
+	s.returnTickets(wanted)
+}
+
+// partsRefused tells of the parts of a run that could not begin after others had.
+func (s *Server) partsRefused(e *engine, left []part, err error) {
+	s.returnTickets(left)
+	for _, p := range left {
+		s.partHappened(e, p.id, true, problemOf(err))
 	}
 }
 
@@ -239,7 +231,7 @@ func (s *Server) partHappened(e *engine, id kv.ID, quiet bool, p *door.Problem) 
 	}
 	s.mu.Unlock()
 	s.cancelParts(unwanted)
-	s.decline(untried)
+	s.returnTickets(untried)
 }
 
 // cancelParts ends hand-offs. The server's mu is not held.

@@ -8,47 +8,40 @@ import (
 	"meridian/serve/door"
 )
 
-// openLeg reads what a gateway made for a part of a request. It returns nil where
-// there is none, and none is required.
-func (s *Server) openLeg(sealed []byte, kind trust.LegKind) (*trust.Leg, *door.Problem) {
-	if len(sealed) == 0 {
-		if !s.options.RequireLeg {
-			return nil, nil
-		}
-		return nil, &door.Problem{
-			Code: door.CodeLeg, Message: fmt.Sprintf("no leg came with the %v of a request, and this agent requires one", kind),
+// checkLeg reads what a gateway made for a part of a request, and holds it against the transfer
+// that the engine shows it for. A decode leg is good for as long as the ticket of its transfer is,
+// which the prefill engine's home judges by its own clock; a prefill leg, before which there is no
+// ticket, for one offer. Why the ticket is refused, if it is, is told here in its turn: after a leg
+// that is missing or is none, and of a ticket that cannot be read before a leg of something else.
+func (c *conn) checkLeg(sealed []byte, need trust.Leg, refused error) *door.Problem {
+	s := c.server
+	if len(sealed) == 0 && s.options.RequireLeg {
+		return &door.Problem{
+			Code: door.CodeLeg, Message: fmt.Sprintf("no leg came with the %v of a request, and this agent requires one", need.Kind),
 			Hint: "send requests through the cell's gateway, or set door.require_leg = false",
 		}
 	}
-	leg, err := trust.OpenLeg(sealed, s.options.LegKey)
-	return &leg, problemOf(err)
-}
-
-// checkLeg compares a leg with the transfer that an engine shows it for. A decode leg
-// is good for as long as the ticket of its transfer is, which the prefill engine's
-// home judges by its own clock; a prefill leg, before which there is no ticket, for
-// one offer.
-func (s *Server) checkLeg(c *conn, leg *trust.Leg, need trust.Leg) *door.Problem {
-	if leg == nil {
-		return nil
+	if len(sealed) == 0 {
+		return problemOf(refused)
 	}
-	if err := leg.Check(need); err != nil {
+	leg, err := trust.OpenLegFor(sealed, s.options.LegKey, need)
+	isNone, unread := leg.ID == [16]byte{}, refused != nil && need.ID == [16]byte{}
+	if err != nil && (isNone || !unread) {
 		return problemOf(err)
 	}
+	if refused != nil {
+		return problemOf(refused)
+	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	use := legUse{need.Engine, need.ID}
-	if need.Kind == trust.LegPrefill && s.spent.has(use) && c.engine.offers[use.transfer] == nil {
-		return problem(door.CodeLeg, "the leg of transfer %s was for one offer, which was made", use.transfer)
+	spent := need.Kind == trust.LegPrefill && s.spent.has(legUse{need.Engine, need.ID}) && c.engine.offers[need.ID] == nil
+	s.mu.Unlock()
+	if spent {
+		return problem(door.CodeLeg, "the leg of transfer %s was for one offer, which was made", kv.ID(need.ID))
+	}
+	if s.options.Asked != nil && (leg.Trace.Sampled || leg.Request != [16]byte{}) {
+		s.options.Asked(leg) // of which request it is, and of which trace
 	}
 	return nil
-}
-
-// noteLeg tells what a leg asks for: of which request it is, and of which trace.
-func (s *Server) noteLeg(leg *trust.Leg) {
-	if leg != nil && s.options.Asked != nil && (leg.Trace.Sampled || leg.Request != [16]byte{}) {
-		s.options.Asked(*leg)
-	}
 }
 
 // legUse is an offer that a leg was shown for.

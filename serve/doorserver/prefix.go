@@ -169,7 +169,7 @@ func (s *Server) find(ctx context.Context, e *engine, w Wanted) *doorpb.Reply {
 	if err != nil || run.Tokens > len(w.Content.Tokens) {
 		s.options.Logger.Warn("what was found for an engine cannot be", "engine", e.id, "error", err)
 		for _, segment := range run.Segments[:min(len(run.Segments), maxSegments)] {
-			s.decline([]part{{Segment: segment}})
+			s.returnTickets([]part{{Segment: segment}})
 		}
 		answer.Reason = "broken"
 		return reply
@@ -182,7 +182,7 @@ func (s *Server) find(ctx context.Context, e *engine, w Wanted) *doorpb.Reply {
 	}
 	s.mu.Unlock()
 	if unused != nil {
-		s.decline(unused.parts)
+		s.returnTickets(unused.parts)
 	}
 	return reply
 }

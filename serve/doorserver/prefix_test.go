@@ -381,7 +381,7 @@ func TestFoundPartIsRefused(t *testing.T) {
 						t.Error(err)
 						return r
 					}
-					if err := c.here.transceiver.Decline(r.Segments[refused].Ticket); err != nil {
+					if err := c.here.transceiver.ReturnTicket(r.Segments[refused].Ticket); err != nil {
 						t.Error(err)
 					}
 					r.Segments[refused].Ticket = out.Ticket

@@ -140,3 +140,45 @@ func TestForgedPromise(t *testing.T) {
 		t.Errorf("giving it back: %v", err)
 	}
 }
+
+// A leg that is none is told before a ticket that is none, that before a leg of another transfer, and that
+// before a ticket of another prompt.
+func TestOrderOfRefusals(t *testing.T) {
+	c := newCell(t, "tcp")
+	n := c.start("n")
+	from, to := c.engine("prefill", n, prefillCut), c.engine("decode", n, decodeCut)
+	id := [16]byte(agent.NewID())
+	ticket, err := from.Offer(soon(t), door.Offer{Transfer: id, Tokens: prompt(20), Tables: [][]uint32{{1, 2}}, Layers: len(model.Layers)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	spoiled, other := slices.Clone(ticket), prompt(20)
+	spoiled[len(spoiled)-1] ^= 1
+	other[7]++
+	leg := trust.Leg{Kind: trust.LegDecode, ID: id, Engine: "decode"}
+	right := leg.Seal(legKey)
+	leg.ID = [16]byte{1}
+	wrong := leg.Seal(legKey)
+	for _, c := range []struct {
+		ticket, leg []byte
+		tokens      []uint32
+		code        string
+	}{
+		{spoiled, right[1:], other, "leg"},
+		{spoiled, wrong, other, "forged"},
+		{spoiled, right, other, "forged"},
+		{ticket, wrong, other, "leg"},
+		{ticket, right, other, "other_prompt"},
+		{ticket, wrong, prompt(20), "leg"},
+	} {
+		var refused *door.Problem
+		if _, err := to.Accept(soon(t), door.Accept{Ticket: c.ticket, Tokens: c.tokens, Tables: [][]uint32{{3}}, Leg: c.leg}); !errors.As(err, &refused) || refused.Code != c.code {
+			t.Errorf("%v, want %s", err, c.code)
+		}
+	}
+	if _, err := to.Accept(soon(t), door.Accept{Ticket: ticket, Tokens: prompt(20), Tables: [][]uint32{{3}}, Leg: right}); err != nil {
+		t.Fatal(err)
+	}
+	to.hears(t, door.Ready, id)
+	from.hears(t, door.Freed, id)
+}

@@ -63,14 +63,9 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	if err != nil {
 		return nil, problemOf(err)
 	}
-	leg, p := s.openLeg(o.Leg, trust.LegPrefill)
-	if p == nil {
-		p = s.checkLeg(c, leg, trust.Leg{Kind: trust.LegPrefill, ID: o.Transfer, Engine: e.id})
-	}
-	if p != nil {
+	if p := c.checkLeg(o.Leg, trust.Leg{Kind: trust.LegPrefill, ID: o.Transfer, Engine: e.id}, nil); p != nil {
 		return nil, p
 	}
-	s.noteLeg(leg)
 	out, err := s.options.Transceiver.Offer(transceiver.Offer{
 		Transfer: o.Transfer, Engine: e.id, Content: e.content(o.Scope, o.Tokens),
 		Holding: reshard.Holding{DP: o.DP, Tables: o.Tables}, Layers: o.Layers, WholeTokens: o.Whole, Keep: o.Keep,
@@ -83,12 +78,14 @@ func (c *conn) offer(m *doorpb.Offer) (*doorpb.Reply, *door.Problem) {
 	if e.offers[o.Transfer] == nil { // else it is repeated, and ranks may have told of it
 		e.offers[o.Transfer] = &offered{OfferHandle: out, layers: len(e.side.Geometry.Layers), tokens: len(o.Tokens), computed: make(map[int]handoff.Computed)}
 	}
-	if leg != nil {
+	if len(o.Leg) > 0 {
 		s.spent.add(legUse{e.id, o.Transfer})
 	}
 	return &doorpb.Reply{With: &doorpb.Reply_Ticket{Ticket: out.Ticket}}, nil
 }
 
+// accept begins the hand-offs of a run. Once one has begun the engine's blocks are out, so
+// what is refused later is told by events.
 func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	s, e := c.server, c.engine
 	if p := s.mayAsk(c); p != nil {
@@ -98,62 +95,53 @@ func (c *conn) accept(m *doorpb.Accept) (*doorpb.Reply, *door.Problem) {
 	if a.Present > len(a.Tokens) {
 		return nil, problem(door.CodeRequest, "%d tokens are present, the request has %d", a.Present, len(a.Tokens))
 	}
+	run, wanted, p := c.runOf(a)
+	if p != nil {
+		return nil, p
+	}
 	ctx := context.Background()
 	if a.Deadline > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, a.Deadline) // the transceiver reads the deadline, and goes by it
 		defer cancel()
 	}
-	if id, is := door.ParseFoundTicket(a.Ticket); is { // which this agent made, so that no gateway has to answer for it
-		return c.acceptFound(ctx, id, a)
+	for i, part := range wanted {
+		err := part.refused
+		if err == nil {
+			_, err = s.options.Transceiver.Accept(ctx, transceiver.Accept{
+				Ticket: part.opened, Engine: e.id, Holding: reshard.Holding{DP: a.DP, Tables: a.Tables},
+				Tokens: kv.TokenRange{Start: max(part.Start, a.Present), End: part.End}, Push: a.Push, AnswerWithin: part.answerWithin,
+			})
+		}
+		if err != nil && i == 0 {
+			s.forgetParts(e, run, wanted)
+			return nil, problemOf(err)
+		}
+		if err != nil {
+			s.partsRefused(e, wanted[i:], err)
+			break
+		}
+		s.mu.Lock()
+		e.accepts[run.id] = run
+		s.mu.Unlock()
 	}
-	promise, p := s.promise(a.Ticket)
-	if p != nil {
-		return nil, p
-	}
-	leg, p := s.openLeg(a.Leg, trust.LegDecode)
-	if p != nil {
-		return nil, p
-	}
+	return &doorpb.Reply{With: &doorpb.Reply_Transfer{Transfer: run.id[:]}}, nil
+}
+
+// runOf is the run that an engine accepts, and which parts of it it wants: of one that was found
+// for it, or the one part that the ticket of another engine is.
+func (c *conn) runOf(a door.Accept) (run *found, wanted []part, p *door.Problem) {
+	s, e := c.server, c.engine
 	content := e.content(a.Scope, a.Tokens)
-	ticket := s.redeem(a.Ticket, promise, content)
-	id, err := s.options.Transceiver.TransferOf(ticket)
-	if err != nil {
-		return nil, problemOf(err)
+	if id, is := door.ParseFoundTicket(a.Ticket); is { // which this agent made, so that no gateway has to answer for it
+		return c.foundRun(id, a, content)
 	}
-	if p := s.checkLeg(c, leg, trust.Leg{Kind: trust.LegDecode, ID: id, Engine: e.id}); p != nil {
-		return nil, p
+	ticket, err := s.options.Transceiver.OpenTicket(a.Ticket, &content)
+	if p := c.checkLeg(a.Leg, trust.Leg{Kind: trust.LegDecode, ID: ticket.Transfer, Engine: e.id}, err); p != nil {
+		return nil, nil, p
 	}
-	s.noteLeg(leg)
-	in, err := s.options.Transceiver.Accept(ctx, transceiver.Accept{
-		Ticket: ticket, Engine: e.id, Content: content,
-		Holding: reshard.Holding{DP: a.DP, Tables: a.Tables}, Present: a.Present, Push: a.Push,
-	})
-	if err != nil {
-		return nil, problemOf(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e.accepts[in.Transfer] = nil
-	return &doorpb.Reply{With: &doorpb.Reply_Transfer{Transfer: in.Transfer[:]}}, nil
-}
-
-// promise reads what came in the place of a ticket; of a ticket it is zero.
-func (s *Server) promise(ticket []byte) (trust.Promise, *door.Problem) {
-	if !trust.IsPromise(ticket) {
-		return trust.Promise{}, nil
-	}
-	promise, err := trust.OpenPromise(ticket, s.options.LegKey)
-	return promise, problemOf(err)
-}
-
-// redeem makes a ticket of a promise, for an engine whose own request is of the
-// content. A ticket it returns as it is.
-func (s *Server) redeem(ticket []byte, promise trust.Promise, own handoff.Content) []byte {
-	if promise.Home == "" {
-		return ticket
-	}
-	return s.options.Transceiver.Redeem(promise.ID, kv.Member{Name: promise.Home, Incarnation: promise.Incarnation}, own)
+	run = &found{id: ticket.Transfer, tokens: len(a.Tokens), open: map[kv.ID]bool{ticket.Transfer: true}}
+	return run, []part{{Segment: Segment{End: len(a.Tokens)}, id: ticket.Transfer, opened: ticket}}, nil
 }
 
 func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
@@ -181,13 +169,9 @@ func (c *conn) cancel(m *doorpb.Cancel) *door.Problem {
 		return p
 	case *doorpb.Cancel_UnusedTicket:
 		if id, is := door.ParseFoundTicket(what.UnusedTicket); is {
-			return c.declineFound(id)
+			return c.returnFound(id)
 		}
-		promise, p := c.server.promise(what.UnusedTicket)
-		if p == nil {
-			p = problemOf(t.Decline(c.server.redeem(what.UnusedTicket, promise, handoff.Content{})))
-		}
-		return p
+		return problemOf(t.ReturnTicket(what.UnusedTicket))
 	}
 	return choice(m.ProtoReflect().GetUnknown(), "Cancel does not say what")
 }
@@ -218,10 +202,10 @@ func (c *conn) keeps(id kv.ID) bool {
 func (c *conn) acceptParts(id kv.ID) []kv.ID {
 	c.server.mu.Lock()
 	defer c.server.mu.Unlock()
-	if f := c.engine.accepts[id]; f != nil {
-		return f.openParts()
+	if run := c.engine.accepts[id]; run != nil {
+		return run.openParts()
 	}
-	return []kv.ID{id}
+	return nil
 }
 
 // progress tells how far an offer is: control of all ranks, a rank of itself. Of

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -25,7 +26,6 @@ const (
 type accept struct {
 	Accept
 	destination *DestinationHome
-	ticket      Ticket
 	session     uint64
 	state       acceptState
 	dst         Party
@@ -35,16 +35,16 @@ type accept struct {
 	computed    Computed // by the source's engine, as far as is known
 	engineTold  bool     // the engine knows how it ended
 	sourceKnows bool     // the source needs no telling
-	// declined: its ticket was given back after it had failed.
-	declined bool
+	// returned: its ticket was given back after it had failed.
+	returned bool
 	problem  Problem
 	flows    []FlowReport // of the source's followers, when they write
 
-	repeated    func(now Instant) Message // what is repeated until it is answered
-	next, pause Instant                   // …and when
-	beat        Instant                   // when to give a sign of life
-	giveUp      Instant                   // when to stop saying farewell
-	record      *Record
+	next   Instant // when to say again what the state calls for; see say
+	pause  Instant // …and how long after that; 0: it was not said yet
+	beat   Instant // when to give a sign of life
+	giveUp Instant // when to stop saying farewell
+	record *Record
 }
 
 // inSession runs f if a message belongs to the accept's session.
@@ -55,30 +55,32 @@ func (in *accept) inSession(session uint64, f func() []Effect) []Effect {
 	return f()
 }
 
-// startRepeating sends a message, and sends it again until stopRepeating.
-func (in *accept) startRepeating(now Instant, say func(now Instant) Message) []Effect {
-	in.repeated, in.pause = say, in.destination.Timing.FirstRetry
-	return in.repeat(now)
-}
-
-func (in *accept) repeat(now Instant) []Effect {
-	in.next = now + in.pause
-	in.pause = min(2*in.pause, in.destination.Timing.LastRetry)
-	return in.send(in.repeated(now))
-}
-
-func (in *accept) stopRepeating() { in.repeated, in.next = nil, Never }
-
-func (in *accept) send(m Message) []Effect {
-	return []Effect{Send{in.ticket.Home, in.ticket.Transfer, m}}
-}
-
-func (in *accept) ask(now Instant) Message {
-	return &Ask{
-		Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: in.destination.Capabilities, Push: in.Push, Ticket: in.Ticket,
-		Dst: in.dst, Tokens: in.Tokens, RemainingMs: until(now, in.Deadline),
+// say tells the source what the state calls for, and tick says it again, after pauses that grow,
+// until hush.
+func (in *accept) say(now Instant) []Effect {
+	var m Message
+	switch in.state {
+	case acceptAsked:
+		m = &Ask{
+			Session: in.session, Low: LowVersion, High: HighVersion, Capabilities: in.destination.Capabilities, Push: in.Push,
+			Ticket: in.Ticket.Seal(in.destination.Key), Dst: in.dst, Tokens: in.Tokens, RemainingMs: until(now, in.Deadline),
+		}
+	case acceptGranted:
+		m = &Push{Session: in.session, Digest: in.terms.plan.Digest(), Grants: in.followers.grants()}
+	case acceptConfirming:
+		final := in.problem.None() || in.problem.Code == codeOf(ErrCancelled)
+		m = &End{Session: in.session, Ticket: in.Ticket.Seal(in.destination.Key), Problem: in.problem, Final: final}
+	default:
+		panic(fmt.Sprintf("handoff: nothing is repeated in state %d of an accept", in.state))
 	}
+	timing := in.destination.Timing
+	in.pause = cmp.Or(in.pause, timing.FirstRetry)
+	in.next, in.pause = now+in.pause, min(2*in.pause, timing.LastRetry)
+	return []Effect{Send{in.Ticket.Home, in.Ticket.Transfer, m}}
 }
+
+// hush ends what say repeats.
+func (in *accept) hush() { in.next, in.pause = Never, 0 }
 
 func (in *accept) onAnswer(now Instant, m *Answer) []Effect {
 	if in.state != acceptAsked {
@@ -91,11 +93,11 @@ func (in *accept) onAnswer(now Instant, m *Answer) []Effect {
 	if err := in.checkFit(m); err != nil {
 		return in.fail(now, ProblemOf(err))
 	}
-	in.stopRepeating()
+	in.hush()
 	in.answer, in.state = m, acceptPlanning
 	in.learn(m.Computed)
 	in.beat = now + in.beatEvery()
-	in.terms = &Terms{Transfer: in.ticket.Transfer, Src: m.Src, Dst: in.dst, Tokens: in.Tokens, ContextTokens: m.ContextTokens}
+	in.terms = &Terms{Transfer: in.Ticket.Transfer, Src: m.Src, Dst: in.dst, Tokens: in.Tokens, ContextTokens: m.ContextTokens}
 	return []Effect{MakePlan{Destination, in.session, in.terms}}
 }
 
@@ -107,9 +109,9 @@ func (in *accept) checkFit(m *Answer) error {
 	if err := fits(&m.Src.Engine, &in.dst.Engine, &m.Src.Engine); err != nil {
 		return err
 	}
-	if _, possible := m.Computed.normal(in.layers(), in.ticket.Tokens); !possible || m.ContextTokens != in.ticket.Tokens {
+	if _, possible := m.Computed.normal(in.layers(), in.Ticket.Tokens); !possible || m.ContextTokens != in.Ticket.Tokens {
 		return fmt.Errorf("%w: %d tokens are held and %v computed, the ticket says %d tokens of %d layers",
-			ErrTerms, m.ContextTokens, m.Computed, in.ticket.Tokens, in.layers())
+			ErrTerms, m.ContextTokens, m.Computed, in.Ticket.Tokens, in.layers())
 	}
 	return nil
 }
@@ -133,7 +135,7 @@ func (in *accept) planned(now Instant, plan *reshard.Plan, err error) []Effect {
 		return in.fail(now, ProblemOf(fmt.Errorf("%w: the source has %.8s, the destination %.8s; their builds may differ", ErrDigest, in.answer.Digest, digest)))
 	}
 	in.followers = &followerGroup{
-		timing: in.destination.Timing, self: in.destination.Self, session: in.session, transfer: in.ticket.Transfer, as: Destination, engine: in.Engine,
+		timing: in.destination.Timing, self: in.destination.Self, session: in.session, transfer: in.Ticket.Transfer, as: Destination, engine: in.Engine,
 		terms: in.terms, digest: in.answer.Digest, deadline: in.Deadline,
 	}
 	if in.Push {
@@ -160,7 +162,7 @@ func (in *accept) layers() int { return len(in.dst.Engine.Side.Geometry.Layers) 
 
 // learn takes what the source says is computed, and reports whether that is news.
 func (in *accept) learn(c Computed) bool {
-	normal, possible := c.normal(in.layers(), in.ticket.Tokens)
+	normal, possible := c.normal(in.layers(), in.Ticket.Tokens)
 	if !possible || normal == in.computed || !normal.covers(in.computed, in.layers()) {
 		return false
 	}
@@ -176,10 +178,6 @@ func (in *accept) onProgress(now Instant, m *Progress) []Effect {
 		in.record.early(in.followers.flows())
 	}
 	return append(in.followers.orderAll(now, OrderMove, in.movable(), Problem{}), in.review(now)...)
-}
-
-func (in *accept) push(Instant) Message {
-	return &Push{Session: in.session, Digest: in.terms.plan.Digest(), Grants: in.followers.grants()}
 }
 
 func (in *accept) onPushed(now Instant, m *Pushed) []Effect {
@@ -210,7 +208,7 @@ func (in *accept) review(now Instant) []Effect {
 		return nil
 	case in.state == acceptGranting:
 		in.state, in.record.Stages.Moving = acceptGranted, now
-		return in.startRepeating(now, in.push)
+		return in.say(now)
 	case in.state == acceptMoving:
 		return in.arrived(now, in.followers.flows())
 	case in.state == acceptStopping:
@@ -229,7 +227,7 @@ func (in *accept) arrived(now Instant, flows []FlowReport) []Effect {
 	case !all:
 		return nil
 	}
-	in.stopRepeating()
+	in.hush()
 	in.state, in.record.Stages.Moved = acceptStopping, now
 	return append(in.followers.orderAll(now, OrderStop, Computed{}, Problem{}), in.review(now)...)
 }
@@ -240,7 +238,7 @@ func (in *accept) fail(now Instant, why Problem) []Effect {
 	if in.engineTold || in.state == acceptConfirming {
 		return nil
 	}
-	in.stopRepeating()
+	in.hush()
 	in.engineTold, in.problem = true, why
 	effects := []Effect{TellEngine{in.event(Failed)}}
 	if in.followers == nil || in.followers.kind == 0 {
@@ -254,7 +252,7 @@ func (in *accept) fail(now Instant, why Problem) []Effect {
 }
 
 func (in *accept) event(kind EventKind) Event {
-	return Event{Kind: kind, As: Destination, Engine: in.Engine, Transfer: in.ticket.Transfer, Problem: in.problem}
+	return Event{Kind: kind, As: Destination, Engine: in.Engine, Transfer: in.Ticket.Transfer, Problem: in.problem}
 }
 
 // finish ends the accept, whose followers are quiet.
@@ -270,13 +268,13 @@ func (in *accept) finish(now Instant) []Effect {
 	if in.dst.Engine.IsStore() {
 		over = &t.stored
 	}
-	over.add(in.ticket.Transfer, in.problem)
+	over.add(in.Ticket.Transfer, in.problem)
 	if in.followers != nil {
 		effects = append(effects, t.notices.add(now, in.followers, in.problem)...)
 		in.followers = nil
 	}
 	if in.sourceKnows {
-		delete(t.accepts, in.ticket.Transfer)
+		delete(t.accepts, in.Ticket.Transfer)
 		return effects
 	}
 	return append(effects, in.sendEnd(now)...)
@@ -298,18 +296,14 @@ func (in *accept) keep(now Instant) Effect {
 
 // sendEnd tells the source how it ended, for a while.
 func (in *accept) sendEnd(now Instant) []Effect {
+	in.hush() // it may have said less before
 	in.state, in.giveUp = acceptConfirming, now+in.destination.Timing.Lease
-	return in.startRepeating(now, in.end)
-}
-
-func (in *accept) end(Instant) Message {
-	cancelled := in.problem.Code == codeOf(ErrCancelled)
-	return &End{Session: in.session, Ticket: in.Ticket, Problem: in.problem, Final: in.problem.None() || cancelled}
+	return in.say(now)
 }
 
 func (in *accept) onRefusal(now Instant, m *Refusal) []Effect {
 	if in.state == acceptConfirming {
-		delete(in.destination.accepts, in.ticket.Transfer)
+		delete(in.destination.accepts, in.Ticket.Transfer)
 		return nil
 	}
 	in.sourceKnows = true
@@ -323,10 +317,10 @@ func (in *accept) onRefusal(now Instant, m *Refusal) []Effect {
 // onEnded: the source is through with the session.
 func (in *accept) onEnded(now Instant, m *Ended) []Effect {
 	if in.state == acceptConfirming {
-		if in.declined && m.Problem.Code != in.problem.Code {
+		if in.returned && m.Problem.Code != in.problem.Code {
 			return nil // it answers what was said before the ticket was given back
 		}
-		delete(in.destination.accepts, in.ticket.Transfer)
+		delete(in.destination.accepts, in.Ticket.Transfer)
 		return nil
 	}
 	in.sourceKnows = true
@@ -342,11 +336,11 @@ func (in *accept) onGone(now Instant, m kv.Member) []Effect {
 	if in.followers != nil {
 		in.followers.onGone(m)
 	}
-	if m != in.ticket.Home {
+	if m != in.Ticket.Home {
 		return in.review(now)
 	}
 	if in.state == acceptConfirming {
-		delete(in.destination.accepts, in.ticket.Transfer)
+		delete(in.destination.accepts, in.Ticket.Transfer)
 		return nil
 	}
 	in.sourceKnows = true
@@ -380,7 +374,7 @@ func (in *accept) wake() Instant {
 
 func (in *accept) tick(now Instant) []Effect {
 	if in.state == acceptConfirming && now >= in.giveUp {
-		delete(in.destination.accepts, in.ticket.Transfer)
+		delete(in.destination.accepts, in.Ticket.Transfer)
 		return nil
 	}
 	var effects []Effect
@@ -388,15 +382,15 @@ func (in *accept) tick(now Instant) []Effect {
 		effects = in.fail(now, ProblemOf(fmt.Errorf("%w: the request had so long", ErrDeadline)))
 	}
 	if !in.engineTold && now >= in.answerBy() {
-		effects = in.fail(now, ProblemOf(fmt.Errorf("%w of %v, which has been asked", ErrLapsed, in.ticket.Home)))
+		effects = in.fail(now, ProblemOf(fmt.Errorf("%w of %v, which has been asked", ErrLapsed, in.Ticket.Home)))
 	}
 	if now >= in.next {
 		in.record.countRetry()
-		effects = append(effects, in.repeat(now)...)
+		effects = append(effects, in.say(now)...)
 	}
 	if in.state > acceptAsked && in.state < acceptConfirming && now >= in.beat {
 		in.beat = now + in.beatEvery()
-		effects = append(effects, in.send(&Heartbeat{Session: in.session, Computed: in.computed})...)
+		effects = append(effects, Send{in.Ticket.Home, in.Ticket.Transfer, &Heartbeat{Session: in.session, Computed: in.computed}})
 	}
 	if in.followers == nil || in.state == acceptConfirming {
 		return effects

@@ -14,10 +14,6 @@ const MaxKeep = 60 * Minute
 // admit says whether there is room for an offer, and brings what is computed of it
 // into its normal form.
 func (h *SourceHome) admit(now Instant, e *Engine, o *Offer) error {
-	p := Party{Engine: *e, Holding: o.Holding}
-	if err := p.checkTables(); err != nil {
-		return err
-	}
 	layers := len(e.Side.Geometry.Layers)
 	computed, possible := o.Computed.normal(layers, o.Tokens)
 	switch {
@@ -29,6 +25,17 @@ func (h *SourceHome) admit(now Instant, e *Engine, o *Offer) error {
 		return fmt.Errorf("%w: %d tokens, of which those before token %d are not held", ErrTerms, o.Tokens, o.First)
 	}
 	o.Computed = computed
+	p := Party{Engine: *e, Holding: o.Holding}
+	err := p.admitTables(func(yield func(*Party) bool) {
+		for _, o := range h.offers {
+			if !yield(&o.src) {
+				return
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
 	if e.IsStore() {
 		return h.admitOfStore(now, e, o)
 	}
@@ -41,18 +48,13 @@ func (h *SourceHome) admit(now Instant, e *Engine, o *Offer) error {
 	case len(h.endings)-len(h.spent) >= h.MaxRemembered:
 		return fmt.Errorf("%w: %d tickets that were used have not expired yet", ErrDeclined, h.MaxRemembered)
 	}
-	return p.admitTables(func(yield func(*Party) bool) {
-		for _, o := range h.offers {
-			if !yield(&o.src) {
-				return
-			}
-		}
-	})
+	return nil
 }
 
-// checkTables says whether an engine can have the blocks that it says a request
-// is in; whether they are enough the plan sees.
-func (p *Party) checkTables() error {
+// admitTables says whether an engine can have the blocks that it says a request is in, and
+// whether there is room for its tables beside others. Whether the blocks are enough the plan sees;
+// what tables of object caches take is not bounded, their blocks are.
+func (p *Party) admitTables(others iter.Seq[*Party]) error {
 	if len(p.Holding.Tables) > maxTables || p.blocks() > p.Engine.Side.Blocks {
 		return fmt.Errorf("%w: engine %s has %d blocks and at most %d block tables; a request of it names %d blocks in %d tables",
 			ErrTerms, p.Engine.ID, p.Engine.Side.Blocks, maxTables, p.blocks(), len(p.Holding.Tables))
@@ -60,18 +62,9 @@ func (p *Party) checkTables() error {
 	if named := p.tableBytes() / blockNumberBytes; named > maxBlocks {
 		return fmt.Errorf("%w: a request of engine %s names %d blocks in all of its tables, at most %d", ErrTerms, p.Engine.ID, named, maxBlocks)
 	}
-	return nil
-}
-
-// maxTableBytes bounds what block tables of engines take at a home, and maxEngineTableBytes
-// those of one of them: a block may be in many tables, and a table is as long as an engine says.
-const (
-	maxTableBytes       = 256 << 20
-	maxEngineTableBytes = maxTableBytes / 4
-)
-
-// admitTables says whether there is room for an engine's tables beside others.
-func (p *Party) admitTables(others iter.Seq[*Party]) error {
+	if p.Engine.IsStore() {
+		return nil
+	}
 	own := p.tableBytes()
 	all := own
 	for other := range others {
@@ -89,6 +82,13 @@ func (p *Party) admitTables(others iter.Seq[*Party]) error {
 	}
 	return nil
 }
+
+// maxTableBytes bounds what block tables of engines take at a home, and maxEngineTableBytes
+// those of one of them: a block may be in many tables, and a table is as long as an engine says.
+const (
+	maxTableBytes       = 256 << 20
+	maxEngineTableBytes = maxTableBytes / 4
+)
 
 // maxAwaitedBytes bounds what asks that came before their offers make a source
 // keep: each names the blocks of a destination.

@@ -154,8 +154,8 @@ func TestTablesAreBounded(t *testing.T) {
 		if !errors.Is(err, ErrTerms) {
 			t.Errorf("offered with too many %s: %v", name, err)
 		}
-		_, _, err = s.destination.Accept(s.now, Accept{
-			Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: tables},
+		_, err = s.destination.Accept(s.now, Accept{
+			Ticket: s.opened(), Engine: "decode", Holding: reshard.Holding{Tables: tables},
 			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + Second,
 		})
 		if !errors.Is(err, ErrTerms) || s.destination.Len() != 0 {
@@ -182,8 +182,8 @@ func TestTablesOfAnEngineAreBounded(t *testing.T) {
 	}
 	accept := func(n int, tables ...[]uint32) error {
 		ticket := Ticket{Transfer: transfer(n), Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
-		_, _, err := s.destination.Accept(s.now, Accept{
-			Ticket: ticket.Seal(testKey), Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: tables},
+		_, err := s.destination.Accept(s.now, Accept{
+			Ticket: ticket, Engine: "decode", Holding: reshard.Holding{Tables: tables},
 			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + Second,
 		})
 		return err

@@ -52,35 +52,6 @@ func (t *DestinationHome) ended(transfer kv.ID) (how Problem, over bool) {
 	return how, over
 }
 
-// admit says whether an engine, or an object cache, may take one more.
-func (t *DestinationHome) admit(dst *Party) error {
-	if err := dst.checkTables(); err != nil {
-		return err
-	}
-	e, running, most := &dst.Engine, 0, t.MaxAccepts
-	if e.IsStore() {
-		most = t.Stores.MaxAccepts
-	}
-	for _, in := range t.accepts {
-		if in.dst.Engine.IsStore() == e.IsStore() {
-			running++
-		}
-	}
-	if running >= most {
-		return fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, running)
-	}
-	if e.IsStore() {
-		return nil
-	}
-	return dst.admitTables(func(yield func(*Party) bool) {
-		for _, in := range t.accepts {
-			if !yield(&in.dst) {
-				return
-			}
-		}
-	})
-}
-
 // endings remembers how the last hand-offs ended, also those that were cancelled
 // before they began.
 type endings struct {
@@ -133,12 +104,10 @@ func (t *DestinationHome) Len() int { return len(t.accepts) }
 
 // Accept is a decode engine's: it wants this cache, in these blocks.
 type Accept struct {
-	Ticket  []byte
+	// Ticket was opened for what the engine's own request is of; see OpenTicketFor.
+	Ticket  Ticket
 	Engine  string
 	Holding reshard.Holding
-	// Of is what the engine's own request is of. A ticket of anything else is
-	// refused: a stranger's cache must not get into this one.
-	Fingerprint Fingerprint
 	// Tokens is what the engine lacks: all of the ticket's but a prefix.
 	Tokens kv.TokenRange
 	// Push has the source write, instead of reading from it.
@@ -150,55 +119,61 @@ type Accept struct {
 }
 
 func (a *Accept) same(other *Accept) bool {
-	return slices.Equal(a.Ticket, other.Ticket) && a.Engine == other.Engine && a.Fingerprint == other.Fingerprint && a.Tokens == other.Tokens && a.Push == other.Push &&
+	return a.Ticket == other.Ticket && a.Engine == other.Engine && a.Tokens == other.Tokens && a.Push == other.Push &&
 		a.Holding.DP == other.Holding.DP && slices.EqualFunc(a.Holding.Tables, other.Holding.Tables, slices.Equal)
 }
 
 // Accept begins an accept, whose blocks are the destination's until Ready or Freed, or
 // refuses it. Repeating it changes nothing.
-func (t *DestinationHome) Accept(now Instant, a Accept) (kv.ID, []Effect, error) {
-	ticket, err := OpenTicket(a.Ticket, t.Key)
-	if err == nil {
-		err = ticket.Fingerprint.Check(a.Fingerprint)
-	}
-	if err != nil {
-		return kv.ID{}, nil, err
-	}
-	if standing := t.accepts[ticket.Transfer]; standing != nil && standing.state != acceptConfirming {
+func (t *DestinationHome) Accept(now Instant, a Accept) ([]Effect, error) {
+	transfer := a.Ticket.Transfer
+	if standing := t.accepts[transfer]; standing != nil && standing.state != acceptConfirming {
 		switch {
 		case !standing.same(&a):
-			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, ticket.Transfer)
+			return nil, fmt.Errorf("%w: transfer %s was accepted before, otherwise", ErrContradiction, transfer)
 		case standing.engineTold:
-			return kv.ID{}, nil, fmt.Errorf("%w: transfer %s failed, and its blocks are not free yet", ErrDeclined, ticket.Transfer)
+			return nil, fmt.Errorf("%w: transfer %s failed, and its blocks are not free yet", ErrDeclined, transfer)
 		}
-		return ticket.Transfer, nil, nil
+		return nil, nil
 	}
 	engine := t.engines[a.Engine]
-	how, over := t.ended(ticket.Transfer)
+	how, over := t.ended(transfer)
 	switch {
 	case over && how.None():
-		return kv.ID{}, nil, fmt.Errorf("%w: here, by transfer %s", ErrUsed, ticket.Transfer)
+		return nil, fmt.Errorf("%w: here, by transfer %s", ErrUsed, transfer)
 	case over && how.Code == codeOf(ErrCancelled):
-		return kv.ID{}, nil, how.Err()
+		return nil, how.Err()
 	case engine == nil:
-		return kv.ID{}, nil, fmt.Errorf("%w: no engine %q here", ErrMember, a.Engine)
-	case a.Tokens.Start < 0 || a.Tokens.End > ticket.Tokens || a.Tokens.Start > a.Tokens.End:
-		return kv.ID{}, nil, fmt.Errorf("%w: tokens %v of a cache of %d", ErrTerms, a.Tokens, ticket.Tokens)
+		return nil, fmt.Errorf("%w: no engine %q here", ErrMember, a.Engine)
+	case a.Tokens.Start < 0 || a.Tokens.End > a.Ticket.Tokens || a.Tokens.Start > a.Tokens.End:
+		return nil, fmt.Errorf("%w: tokens %v of a cache of %d", ErrTerms, a.Tokens, a.Ticket.Tokens)
 	case now >= a.Deadline:
-		return kv.ID{}, nil, ErrDeadline
+		return nil, ErrDeadline
 	}
 	dst := Party{Engine: *engine, Holding: a.Holding}
-	if err := t.admit(&dst); err != nil {
-		return kv.ID{}, nil, err
+	most, beside := t.MaxAccepts, make([]*Party, 0, len(t.accepts)) // engines, or object caches
+	if engine.IsStore() {
+		most = t.Stores.MaxAccepts
+	}
+	for _, in := range t.accepts {
+		if in.dst.Engine.IsStore() == engine.IsStore() {
+			beside = append(beside, &in.dst)
+		}
+	}
+	if err := dst.admitTables(slices.Values(beside)); err != nil {
+		return nil, err
+	}
+	if len(beside) >= most {
+		return nil, fmt.Errorf("%w: %d hand-offs run already", ErrDeclined, len(beside))
 	}
 	t.session++
-	in := &accept{Accept: a, destination: t, ticket: ticket, session: t.session, state: acceptAsked, dst: dst}
+	in := &accept{Accept: a, destination: t, session: t.session, state: acceptAsked, dst: dst}
 	in.record = &Record{
-		Transfer: ticket.Transfer, As: Destination, Engine: a.Engine, OfStore: engine.IsStore(), Peer: ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: ticket.Expires == Never,
+		Transfer: transfer, As: Destination, Engine: a.Engine, OfStore: engine.IsStore(), Peer: a.Ticket.Home.Name, Tokens: a.Tokens.Len(), Push: a.Push, Promised: a.Ticket.Expires == Never,
 		DstRanks: len(engine.Ranks), Direct: true, Stages: Times{Begun: now},
 	}
-	t.accepts[ticket.Transfer] = in
-	return ticket.Transfer, in.startRepeating(now, in.ask), nil
+	t.accepts[transfer] = in
+	return in.say(now), nil
 }
 
 // Cancel ends an accept, also one that has not come yet. Its blocks are the
@@ -216,31 +191,27 @@ func (t *DestinationHome) Cancel(now Instant, transfer kv.ID) []Effect {
 	return nil
 }
 
-// Decline gives a ticket back that was not used, or whose accept failed and will
+// ReturnTicket gives a ticket back that was not used, or whose accept failed and will
 // not be tried again, so that its source does not keep blocks for it.
-func (t *DestinationHome) Decline(now Instant, sealed []byte) ([]Effect, error) {
-	ticket, err := OpenTicket(sealed, t.Key)
-	if err != nil {
-		return nil, err
-	}
+func (t *DestinationHome) ReturnTicket(now Instant, ticket Ticket) []Effect {
 	cancelled := ProblemOf(ErrCancelled)
 	in := t.accepts[ticket.Transfer]
 	if in != nil && in.state != acceptConfirming {
-		return t.Cancel(now, ticket.Transfer), nil
+		return t.Cancel(now, ticket.Transfer)
 	}
 	how, over := t.ended(ticket.Transfer)
 	heard := how.Code == cancelled.Code && !t.over.unheard[ticket.Transfer]
 	if over && (how.None() || heard) {
-		return nil, nil
+		return nil
 	}
 	t.over.add(ticket.Transfer, cancelled)
 	if in == nil {
 		t.session++
-		in = &accept{Accept: Accept{Ticket: sealed}, destination: t, ticket: ticket, session: t.session}
+		in = &accept{Accept: Accept{Ticket: ticket}, destination: t, session: t.session}
 		t.accepts[ticket.Transfer] = in
 	}
-	in.problem, in.declined = cancelled, true
-	return in.sendEnd(now), nil
+	in.problem, in.returned = cancelled, true
+	return in.sendEnd(now)
 }
 
 // Receive takes a message from another agent, or from the follower of this one.
@@ -253,7 +224,7 @@ func (t *DestinationHome) Receive(now Instant, from kv.Member, transfer kv.ID, m
 		t.notices.onReport(now, from, r)
 		return nil
 	}
-	if in == nil || from != in.ticket.Home {
+	if in == nil || from != in.Ticket.Home {
 		return nil
 	}
 	switch m := m.(type) {

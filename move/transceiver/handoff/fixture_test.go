@@ -153,9 +153,19 @@ func (s *fixture) accept(push bool) {
 	}
 }
 
+// opened is the ticket, as the agent of the decode engine opens it.
+func (s *fixture) opened() Ticket {
+	s.t.Helper()
+	ticket, err := OpenTicket(s.ticket, testKey)
+	if err != nil {
+		s.t.Fatalf("%v", err)
+	}
+	return ticket
+}
+
 func (s *fixture) tryAccept(push bool) error {
-	_, effects, err := s.destination.Accept(s.now, Accept{
-		Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
+	effects, err := s.destination.Accept(s.now, Accept{
+		Ticket: s.opened(), Engine: "decode", Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 		Tokens: kv.TokenRange{End: 6}, Push: push, Deadline: s.now + 20*Second,
 	})
 	s.do(memberD, effects)

@@ -287,11 +287,7 @@ func TestDeclineWhileClosing(t *testing.T) {
 	}
 	s.do(memberP, s.source.offers[s.transfer].close(s.now, ProblemOf(ErrDeadline), false))
 	playWithoutX()
-	effects, err := s.destination.Decline(s.now, s.ticket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.do(memberD, effects)
+	s.do(memberD, s.destination.ReturnTicket(s.now, s.opened()))
 	playWithoutX()
 	s.post = late
 	s.play()
@@ -301,7 +297,7 @@ func TestDeclineWhileClosing(t *testing.T) {
 
 // A ticket that is given back after its accept was cancelled before it began ends the
 // offer: no source has heard of that cancel. Giving it back again says nothing more.
-func TestDeclineOfWhatNeverBegan(t *testing.T) {
+func TestReturnOfWhatNeverBegan(t *testing.T) {
 	s := newStage(t)
 	s.join(oneRank("prefill", 1, memberP), oneRank("decode", 1, memberD))
 	s.offer(2)
@@ -309,11 +305,7 @@ func TestDeclineOfWhatNeverBegan(t *testing.T) {
 	s.do(memberD, s.destination.Cancel(s.now, s.transfer))
 	s.play()
 	for range 2 {
-		effects, err := s.destination.Decline(s.now, s.ticket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.do(memberD, effects)
+		s.do(memberD, s.destination.ReturnTicket(s.now, s.opened()))
 		s.play()
 	}
 	s.ended("source freed")

@@ -325,8 +325,8 @@ func TestDeclinedOffer(t *testing.T) {
 func TestRedeemedTicketsAreForgotten(t *testing.T) {
 	s := newStage(t)
 	s.ticket = Redeemed(s.transfer, memberP, testContent, testKey).Seal(testKey)
-	_, effects, err := s.destination.Accept(s.now, Accept{
-		Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey.For(memberP)), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
+	effects, err := s.destination.Accept(s.now, Accept{
+		Ticket: s.opened(), Engine: "decode", Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 		Tokens: kv.TokenRange{End: 6}, Deadline: s.now + 20*Second,
 	})
 	if err != nil {

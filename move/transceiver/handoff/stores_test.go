@@ -170,8 +170,8 @@ func TestAcceptsOfStores(t *testing.T) {
 	destination.Join(oneRank("engine", 1, memberD))
 	accept := func(n byte, engine string) error {
 		ticket := Ticket{Transfer: kv.ID{n}, Home: memberP, Tokens: 6, Fingerprint: testContent.Fingerprint(testKey), Expires: Never}
-		_, _, err := destination.Accept(Second, Accept{
-			Ticket: ticket.Seal(testKey), Engine: engine, Fingerprint: ticket.Fingerprint, Tokens: kv.TokenRange{End: 6},
+		_, err := destination.Accept(Second, Accept{
+			Ticket: ticket, Engine: engine, Tokens: kv.TokenRange{End: 6},
 			Holding: reshard.Holding{Tables: [][]uint32{{1, 2, 3}}}, Deadline: Minute,
 		})
 		return err
@@ -201,8 +201,8 @@ func TestNoAnswerInTime(t *testing.T) {
 		s := newStage(t)
 		s.join(storeEngine("prefill", memberP), oneRank("decode", 1, memberD))
 		s.offer(1) // more layers would come
-		_, effects, err := s.destination.Accept(s.now, Accept{
-			Ticket: s.ticket, Engine: "decode", Fingerprint: testContent.Fingerprint(testKey), Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
+		effects, err := s.destination.Accept(s.now, Accept{
+			Ticket: s.opened(), Engine: "decode", Holding: reshard.Holding{Tables: [][]uint32{{5, 3, 1}}},
 			Tokens: kv.TokenRange{End: 6}, Deadline: s.now + 20*Second, AnswerBy: s.now + 2*Second,
 		})
 		if err != nil {

@@ -106,6 +106,17 @@ func OpenTicket(b []byte, k Key) (Ticket, error) {
 	return t, nil
 }
 
+// OpenTicketFor reads a ticket that an engine shows whose own request is of the content. One of
+// another content is returned with the error that says what differs: a stranger's cache must not
+// get into the engine's.
+func OpenTicketFor(b []byte, k Key, own Content) (Ticket, error) {
+	t, err := OpenTicket(b, k)
+	if err == nil {
+		err = t.Fingerprint.Check(own.Fingerprint(k.For(t.Home)))
+	}
+	return t, err
+}
+
 // mac is of the bytes, under the key.
 func (k Key) mac(b []byte) [macBytes]byte {
 	h, err := blake3.NewKeyed(k[:])

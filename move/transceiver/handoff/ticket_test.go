@@ -108,6 +108,11 @@ func TestFingerprints(t *testing.T) {
 		if err := base.Fingerprint(testKey).Check(other.Fingerprint(testKey)); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
+		home := kv.Member{Name: "p", Incarnation: kv.ID{5}}
+		sealed := Ticket{Transfer: kv.ID{3}, Home: home, Tokens: 3, Fingerprint: base.Fingerprint(testKey.For(home)), Expires: Never}.Seal(testKey)
+		if ticket, err := OpenTicketFor(sealed, testKey, other); !errors.Is(err, c.want) || ticket.Transfer != (kv.ID{3}) {
+			t.Errorf("a ticket shown with another %s: %v, of transfer %s", name, err, ticket.Transfer)
+		}
 	}
 	if base.Fingerprint(testKey) == base.Fingerprint(Key{}) {
 		t.Error("another cell has the same fingerprint")

@@ -158,8 +158,12 @@ func (e *engine) settle(ctx context.Context) error {
 
 // accept takes a request.
 func (e *engine) accept(ctx context.Context, request int, content handoff.Content, ticket []byte) (*transceiver.AcceptHandle, error) {
+	opened, err := e.transceiver.OpenTicket(ticket, &content)
+	if err != nil {
+		return nil, err
+	}
 	return e.transceiver.Accept(ctx, transceiver.Accept{
-		Ticket: ticket, Engine: e.agent.Name(), Content: content, Holding: holding(e.tables[request]),
+		Ticket: opened, Engine: e.agent.Name(), Holding: holding(e.tables[request]), Tokens: kv.TokenRange{End: len(content.Tokens)},
 	})
 }
 

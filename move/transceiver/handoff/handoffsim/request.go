@@ -125,13 +125,22 @@ func (r *request) regret(to *engine) {
 	case 2:
 		w.After(w.Span(0, 2*handoff.Second), to.home, func() {
 			if r.ticket != nil {
-				effects, err := to.home.destination.Decline(to.home.clock(), r.ticket)
-				w.tally.Declined++
-				w.Note("%v is declined: %v", r, err)
+				effects := to.home.destination.ReturnTicket(to.home.clock(), r.opened())
+				w.tally.Returned++
+				w.Note("the ticket of %v is returned", r)
 				to.home.do(effects)
 			}
 		})
 	}
+}
+
+// opened is the ticket, as the agent of a decode engine opens it for the same content.
+func (r *request) opened() handoff.Ticket {
+	ticket, err := handoff.OpenTicket(r.ticket, cellKey)
+	if err != nil || ticket.Transfer != r.id || ticket.Fingerprint != r.of {
+		r.world.Violate("tickets name their transfer and are of its content", "%s of %v is not %s: %v", ticket.Transfer, ticket.Fingerprint, r.id, err)
+	}
+	return ticket
 }
 
 func (r *request) offer(computed handoff.Computed) handoff.Offer {
@@ -241,9 +250,9 @@ func (r *request) accept(to *engine) {
 		t.greedy, t.tokens.Start = true, w.Draw.IntN(r.first)
 	}
 	if t.dst = to.allocate(r, handoff.Destination, r.tokens); t.dst == nil {
-		effects, err := to.home.destination.Decline(to.home.clock(), r.ticket)
-		w.tally.Declined++
-		w.Note("%v finds no room at %s and is declined: %v", r, to.id, err)
+		effects := to.home.destination.ReturnTicket(to.home.clock(), r.opened())
+		w.tally.Returned++
+		w.Note("%v finds no room at %s and its ticket is returned", r, to.id)
 		to.home.do(effects)
 		to.home.rearm()
 		return
@@ -258,21 +267,18 @@ func (r *request) accept(to *engine) {
 		patience = 5 * handoff.Minute
 	}
 	a := handoff.Accept{
-		Ticket: r.ticket, Engine: to.id, Holding: t.dst.holding(), Fingerprint: r.of, Tokens: t.tokens, Push: w.Draw.IntN(3) == 0, Deadline: p.clock() + patience,
+		Ticket: r.opened(), Engine: to.id, Holding: t.dst.holding(), Tokens: t.tokens, Push: w.Draw.IntN(3) == 0, Deadline: p.clock() + patience,
 	}
 	if r.prefill.isStore() && !w.untroubled() {
 		a.AnswerBy = p.clock() + patience/2 // it has what it offers
 	}
 	r.tries = append(r.tries, t)
-	id, effects, err := p.destination.Accept(p.clock(), a)
+	effects, err := p.destination.Accept(p.clock(), a)
 	if err != nil {
 		w.Note("%v is not accepted: %v", r, err)
 		r.tries = r.tries[:len(r.tries)-1]
 		t.dst.free(r)
 		return
-	}
-	if id != r.id {
-		w.Violate("tickets name their transfer", "%s is not %s", id, r.id)
 	}
 	w.tally.Accepted++
 	if a.Push {

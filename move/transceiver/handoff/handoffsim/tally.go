@@ -13,7 +13,7 @@ type Tally struct {
 	Crashes, Partitions, Lost, Twice, Late, LinkFaults, OtherBuilds uint64
 
 	Offered, Growing, NoRoom, Early, Promised         uint64
-	Withdrawn, Cancelled, Declined                    uint64
+	Withdrawn, Cancelled, Returned                    uint64
 	Chunks                                            uint64
 	Accepted, Pushed, Ready, Failed, Freed, Elsewhere uint64
 	Reasons                                           [len(reasons) + 1]uint64
@@ -52,7 +52,7 @@ func (t *Tally) Sections() seeded.Sections {
 			{"for which there was no room", &t.NoRoom},
 			{"withdrawn at some time", &t.Withdrawn},
 			{"cancelled at some time", &t.Cancelled},
-			{"declined", &t.Declined},
+			{"returned", &t.Returned},
 		}},
 		{"hand-offs", seeded.Counts{
 			{"accepted", &t.Accepted},
