@@ -61,36 +61,24 @@ func connect(l *peerLink, far *rail) *connection {
 	}
 	far.services = append(far.services, c)
 	w.note(near.process, nil, "connects to %v: connection %d, on rail %d", far.process, c.serial, near.number)
-	c.watchNear()
-	c.watchFar()
+	c.watch(near, c.nearSide, &c.nearLost, c.poster.Lost)
+	c.watch(far, c.farSide, &c.farLost, c.server.Lost)
 	return c
 }
 
-// watchNear and watchFar keep an eye on silent streams.
-func (c *connection) watchNear() {
-	if c.nearLost || c.watch(c.nearSide, c.poster.Lost) {
+// watch keeps an eye on the silent streams of one side, until that has lost them.
+func (c *connection) watch(of *rail, side []*stream, gone *bool, lost func(error)) {
+	if *gone {
 		return
 	}
-	w := c.near.process.world
-	w.after(w.swarm.keepAlive, c.near.process, c.watchNear)
-}
-
-func (c *connection) watchFar() {
-	if c.farLost || c.watch(c.farSide, c.server.Lost) {
-		return
-	}
-	w := c.near.process.world
-	w.after(w.swarm.keepAlive, c.far.process, c.watchFar)
-}
-
-func (c *connection) watch(side []*stream, lost func(error)) (gone bool) {
+	w := of.process.world
 	for _, s := range side {
 		if s.keepAlive() {
-			lost(fmt.Errorf("no answer for %v", 3*s.world.swarm.keepAlive))
-			return true
+			lost(fmt.Errorf("no answer for %v", 3*w.swarm.keepAlive))
+			return
 		}
 	}
-	return false
+	w.after(w.swarm.keepAlive, of.process, func() { c.watch(of, side, gone, lost) })
 }
 
 var errReset = errors.New("connection reset")
