@@ -66,7 +66,7 @@ type Gateway struct {
 	directory directory.Directory
 	records   *ledger.Ledger
 	telemetry *telemetry.Telemetry
-	keyFiles  gateway.KeyFiles
+	keyFiles  edge.KeyFiles
 	logger    *slog.Logger
 	announced *targets.Announcement
 	page      *dash.Page
@@ -88,7 +88,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
 		return fmt.Errorf("node: state directory: %w", err)
 	}
-	g.keyFiles, g.logger = gateway.KeyFiles{API: o.APIKeyFile, Admin: o.AdminKeyFile, Given: slices.Clone(o.APIKeys), Logger: o.Logger}, o.Logger
+	g.keyFiles, g.logger = edge.KeyFiles{API: o.APIKeyFile, Admin: o.AdminKeyFile, Given: slices.Clone(o.APIKeys), Logger: o.Logger}, o.Logger
 	if err := o.secrets(g.keyFiles); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (g *Gateway) open(ctx context.Context, o GatewayOptions) error {
 }
 
 // secrets reads the cell's key, the certificate and the API keys.
-func (o *GatewayOptions) secrets(files gateway.KeyFiles) error {
+func (o *GatewayOptions) secrets(files edge.KeyFiles) error {
 	key, err := trust.OpenCellKey(o.StateDir)
 	if err != nil {
 		return fmt.Errorf("node: %w", err)
@@ -163,12 +163,12 @@ func (o *GatewayOptions) secrets(files gateway.KeyFiles) error {
 			return err
 		}
 	}
-	return files.Read(&o.Options)
+	return files.Read(&o.APIKeys, &o.AdminKeys)
 }
 
 // Reload reads the files of keys again; where one cannot be used, the keys in
 // force stay. Certificates are read again as they change, without being told.
-func (g *Gateway) Reload() error { return g.keyFiles.Reload(g.Gateway) }
+func (g *Gateway) Reload() error { return g.keyFiles.Reload(g.SetAPIKeys, g.SetAdminKeys) }
 
 // IsWatched tells whether the cell is looked at for the page.
 func (g *Gateway) IsWatched() bool { return g.page.Looks() }

@@ -1,4 +1,4 @@
-package gateway
+package edge
 
 import (
 	"bytes"
@@ -18,21 +18,13 @@ type KeyFiles struct {
 	Logger *slog.Logger
 }
 
-// Read fills in the keys.
-func (f KeyFiles) Read(o *Options) (err error) {
-	if f.Admin != "" {
-		if o.AdminKeys, err = keysOf(f.Admin, nil, f.Logger); err != nil {
-			return err
-		}
-	}
-	if f.API != "" {
-		o.APIKeys, err = keysOf(f.API, f.Given, f.Logger)
-	}
-	return err
+// Read fills in the keys of which there are files.
+func (f KeyFiles) Read(api, admin *[]string) error {
+	return f.Reload(func(keys []string) error { *api = keys; return nil }, func(keys []string) error { *admin = keys; return nil })
 }
 
 // Reload reads the files again; where one cannot be used, the keys in force stay.
-func (f KeyFiles) Reload(g *Gateway) error {
+func (f KeyFiles) Reload(setAPI, setAdmin func([]string) error) error {
 	set := func(file string, given []string, set func([]string) error) error {
 		if file == "" {
 			return nil
@@ -43,14 +35,14 @@ func (f KeyFiles) Reload(g *Gateway) error {
 		}
 		return set(keys)
 	}
-	return errors.Join(set(f.API, f.Given, g.SetAPIKeys), set(f.Admin, nil, g.SetAdminKeys))
+	return errors.Join(set(f.API, f.Given, setAPI), set(f.Admin, nil, setAdmin))
 }
 
 // keysOf adds the API keys in a file, one a line, to those that are given.
 func keysOf(file string, given []string, logger *slog.Logger) ([]string, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("node: API keys: %w", err)
+		return nil, fmt.Errorf("gateway: API keys: %w", err)
 	}
 	if info, err := os.Stat(file); err == nil && info.Mode()&fs.FileMode(0o077) != 0 {
 		logger.Warn("others can read the file of API keys", "file", file, "mode", info.Mode().Perm().String())
@@ -62,7 +54,7 @@ func keysOf(file string, given []string, logger *slog.Logger) ([]string, error) 
 		}
 	}
 	if len(keys) == 0 {
-		return nil, fmt.Errorf("node: there is no API key in %s; put one on each line, or do without the file", file)
+		return nil, fmt.Errorf("gateway: there is no API key in %s; put one on each line, or do without the file", file)
 	}
 	return keys, nil
 }
