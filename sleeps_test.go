@@ -62,6 +62,7 @@ var sleeping = map[string]pauses{
 	"prove/storm/storereal_test.go":              {3, moment},
 	"run/node/move_room_test.go":                 {2, pace},
 	"run/node/move_test.go":                      {1, pace},
+	"run/node/ready_test.go":                     {2, simulated},
 	"see/dash/dash_test.go":                      {1, simulated},
 	"see/ledger/ledger_test.go":                  {1, simulated},
 	"serve/doorstore/slow_test.go":               {2, simulated},

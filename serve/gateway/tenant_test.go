@@ -11,6 +11,7 @@ import (
 
 	"meridian/member/directory"
 	"meridian/member/trust"
+	"meridian/serve/gateway/edge"
 	"meridian/serve/gateway/warm"
 	"meridian/serve/openai"
 )
@@ -120,14 +121,14 @@ func TestTenantsInKeyFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := Options{Listen: "127.0.0.1:0", Backends: c.options.Backends}
-		files := KeyFiles{API: file, Logger: discard}
-		if err := files.Read(&o); err != nil {
+		files := edge.KeyFiles{API: file, Logger: discard}
+		if err := files.Read(&o.APIKeys, &o.AdminKeys); err != nil {
 			t.Fatal(err)
 		}
 		if err := o.complete(); (err == nil) != ok {
 			t.Errorf("%q at the start: %v", text, err)
 		}
-		if err := files.Reload(c.Gateway); (err == nil) != ok {
+		if err := files.Reload(c.SetAPIKeys, c.SetAdminKeys); (err == nil) != ok {
 			t.Errorf("%q read again: %v", text, err)
 		}
 	}

@@ -39,7 +39,7 @@ func TestSegmentsAreReadTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	segments := d.Stats().Segments
+	segments := len(d.segments)
 	if err := d.Close(t.Context()); err != nil || segments != 8 {
 		t.Fatalf("%d segments, %v", segments, err)
 	}
