@@ -32,15 +32,15 @@ func (x *exchange) decode(s lifecycle.Step) lifecycle.Step {
 	if asked.Promised {
 		d.promised = x.promised
 	}
-	if x.departure = nil; asked.MayLeave {
+	if x.movable = nil; asked.MayLeave {
 		x.mayLeave(&d, about)
 	}
 	began := time.Now()
 	x.life.Asked(instant(began))
 	trouble := x.decodeLeg(&d, about)
 	end := lifecycle.DecodeEnd{Span: upstream.SpanOf(d.leg.Traced), Took: span(time.Since(began)), Trouble: trouble, Move: d.leg.Move}
-	if x.departure != nil {
-		end.Order = orderOf(x.departure)
+	if x.movable != nil {
+		end.Order = orderOf(x.movable)
 	}
 	if trouble == nil {
 		x.joinPromised()
@@ -65,10 +65,10 @@ func (x *exchange) mayLeave(d *decodeLeg, about *roster.About) {
 	if about.Kind == openai.KindMeridian { // others know nothing of it
 		d.leg.Move = upstream.NewTransfer()
 	}
-	x.departure = &moves.Leg{Engine: d.by, Kind: about.Kind, Transfer: d.leg.Move, Request: x.life.Request, ID: x.life.Record.ID, Avoid: d.Avoid, Began: time.Now(), Chosen: d.Chosen}
-	x.departure.Answered.Store(int64(d.Tokens))
-	x.departure.Phase.Store(uint32(d.Phase))
-	x.g.moves.Add(x.departure)
+	x.movable = &moves.Leg{Engine: d.by, Kind: about.Kind, Transfer: d.leg.Move, Request: x.life.Request, ID: x.life.Record.ID, Avoid: d.Avoid, Began: time.Now(), Chosen: d.Chosen}
+	x.movable.Answered.Store(int64(d.Tokens))
+	x.movable.Phase.Store(uint32(d.Phase))
+	x.g.moves.Add(x.movable)
 }
 
 // decodeLeg sends the leg, and returns when it has ended.
@@ -166,7 +166,7 @@ func (x *exchange) wholeAnswer(c *upstream.Call, arrived func() bool) *lifecycle
 		}
 	}
 	data, now := chunk.Raw(), instant(time.Now())
-	x.said.Add(&chunk, false)
+	x.recorder.Add(&chunk, false)
 	if chunk.Report != nil {
 		x.life.Reported(openai.ParseReport(chunk.Report), x.promised.beside())
 	}

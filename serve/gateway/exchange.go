@@ -32,10 +32,10 @@ type exchange struct {
 	// leg ends on a goroutine of its own.
 	promising sync.Mutex
 
-	trace     upstream.Trace
-	promised  *prefillRun // the prefill leg that runs beside decode legs, which were promised its cache
-	said      *warm.Said  // the answer, for the next turn; nil where that is not of interest
-	departure *moves.Leg  // the decode leg that runs, where it may leave
+	trace    upstream.Trace
+	promised *prefillRun          // the prefill leg that runs beside decode legs, which were promised its cache
+	recorder *warm.AnswerRecorder // the answer, for the next turn; nil where that is not of interest
+	movable  *moves.Leg           // the decode leg that runs, where it may leave
 }
 
 // run does what its life says until it is over.
@@ -44,10 +44,10 @@ func (x *exchange) run() {
 		x.dropPromised(lifecycle.OtherLegFailed)
 		x.life.Over()
 		x.tell()
-		x.said.Release()
+		x.recorder.Release()
 		slices.SortStableFunc(x.life.Record.Legs, func(a, b ledger.Leg) int { return cmp.Compare(a.StartMs, b.StartMs) })
 	}()
-	x.said = x.g.warmer.Gather(x.life.Request)
+	x.recorder = x.g.warmer.Gather(x.life.Request)
 	next := x.life.Start()
 	for {
 		x.tell()
@@ -88,7 +88,7 @@ func (x *exchange) finish() {
 	x.life.Finish(broken, instant(time.Now()))
 	x.tell()
 	r := x.life.Record
-	x.g.warmer.Answered(warm.Ended{Request: x.life.Request, Said: x.said, Finished: r.Outcome == ledger.Finished, Finish: r.Finish, Thought: x.life.Thought()})
+	x.g.warmer.Answered(warm.Ended{Request: x.life.Request, Answer: x.recorder, Finished: r.Outcome == ledger.Finished, Finish: r.Finish, Thought: x.life.Thought()})
 }
 
 // fail tells the client, in whatever form is still possible.
@@ -151,13 +151,13 @@ func (x *exchange) tell() {
 		case lifecycle.GiveBack:
 			x.g.giveBack(x.life, e)
 		case lifecycle.Stays:
-			if x.departure != nil {
-				x.departure.End()
+			if x.movable != nil {
+				x.movable.End()
 			}
 		case lifecycle.ThoughtOver:
-			x.departure.Phase.Store(uint32(placement.Answer))
+			x.movable.Phase.Store(uint32(placement.Answer))
 			if e.Leave {
-				x.g.moves.Ask(x.departure, lifecycle.ByThought)
+				x.g.moves.Ask(x.movable, lifecycle.ByThought)
 			}
 		case lifecycle.Learned:
 			if x.legs.Learns {

@@ -20,7 +20,7 @@ import (
 
 // hangsUp ends a leg that was asked to leave and whose engine cannot end it, where it can.
 func (r *relay) hangsUp() bool {
-	d := r.x.departure
+	d := r.x.movable
 	return d != nil && d.HangUp.Load() && r.x.life.HangUp()
 }
 

@@ -25,8 +25,8 @@ var ProxyPaths = []string{
 	"/pooling", "/classify", "/score", "/v1/score", "/rerank", "/v1/rerank", "/v2/rerank",
 }
 
-// passed is a request that the gateway passes on without knowing what it is for.
-type passed struct {
+// proxiedRequest is a request that the gateway passes on without knowing what it is for.
+type proxiedRequest struct {
 	g     *Gateway
 	r     *http.Request
 	out   *edge.Writer
@@ -44,7 +44,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 	id := upstream.NewTransfer().String()
 	w.Header().Set(upstream.HeaderRequest, id)
 	w.Header().Set(upstream.HeaderClientRequest, cmp.Or(upstream.ClientID(r), id))
-	p := &passed{g: g, r: r, out: edge.NewWriter(w, r, g.options.ClientTimeout), body: g.admission.Body()}
+	p := &proxiedRequest{g: g, r: r, out: edge.NewWriter(w, r, g.options.ClientTimeout), body: g.admission.Body()}
 	defer p.body.Release()
 	ended := &g.count.passed[1] // also by an answer that breaks off, which is a panic
 	defer func() { ended.Add(1) }()
@@ -62,7 +62,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request) {
 }
 
 // admit reads and checks the request, and waits for its turn.
-func (p *passed) admit() *openai.Error {
+func (p *proxiedRequest) admit() *openai.Error {
 	if fault := p.take(); fault != nil {
 		return fault
 	}
@@ -70,7 +70,7 @@ func (p *passed) admit() *openai.Error {
 }
 
 // take reads and checks the request, in one of the places for that.
-func (p *passed) take() *openai.Error {
+func (p *proxiedRequest) take() *openai.Error {
 	if fault := p.g.beginReading(); fault != nil {
 		return fault
 	}
@@ -125,7 +125,7 @@ func refuseMemory(body *openai.Body) *openai.Error {
 // request are followed by another: the gateway does not know what it does.
 const passTries = 3
 
-func (p *passed) run(id string) *openai.Error {
+func (p *proxiedRequest) run(id string) *openai.Error {
 	var avoid []string
 	for {
 		e := p.g.roster.LeastBusy(p.model, avoid)
@@ -146,7 +146,7 @@ func (p *passed) run(id string) *openai.Error {
 }
 
 // send has one engine answer.
-func (p *passed) send(e *roster.Engine, id string) *lifecycle.Trouble {
+func (p *proxiedRequest) send(e *roster.Engine, id string) *lifecycle.Trouble {
 	e.Running.Add(1)
 	defer e.Running.Add(-1)
 	c, trouble := p.g.upstream.Pass(p.r, p.body.Data, e, id, p.g.options.AnswerTimeout)
@@ -169,7 +169,7 @@ func (p *passed) send(e *roster.Engine, id string) *lifecycle.Trouble {
 }
 
 // unknown: the engine does not have the endpoint, or not what is asked for there.
-func (p *passed) unknown(c *upstream.Call) *lifecycle.Trouble {
+func (p *proxiedRequest) unknown(c *upstream.Call) *lifecycle.Trouble {
 	t := c.Status()
 	if t.Fault.Type == openai.TypeServer { // it said nothing that clients understand
 		t.Fault = openai.Invalid("", "engine %s does not know %s %s", c.Engine.Name(), p.r.Method, p.r.URL.Path)
@@ -180,7 +180,7 @@ func (p *passed) unknown(c *upstream.Call) *lifecycle.Trouble {
 
 // relay brings the answer back, piece by piece. What breaks off in the middle
 // breaks off for the client, too.
-func (p *passed) relay(c *upstream.Call) {
+func (p *proxiedRequest) relay(c *upstream.Call) {
 	header := p.out.To.Header()
 	for _, name := range []string{"Content-Type", "Content-Length", "Cache-Control", "Retry-After"} {
 		if values := c.Response.Header.Values(name); len(values) > 0 {

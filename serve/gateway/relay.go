@@ -190,14 +190,14 @@ func (r *relay) give() {
 	p := lifecycle.Piece{Chunk: c, Whole: r.whole, Held: r.thoughts.Holds()}
 	if !r.onlyOurs() {
 		r.ready = openai.AppendEvent(r.ready, r.shown())
-		x.said.Add(c, r.greedy)
+		x.recorder.Add(c, r.greedy)
 		p.Ends = c.Ends
 	}
 	if r.greedy {
 		p.Text = &r.text
 	}
 	tokens := x.life.Settle(p, r.now)
-	if d := x.departure; d != nil {
+	if d := x.movable; d != nil {
 		d.Answered.Store(int64(tokens))
 	}
 }

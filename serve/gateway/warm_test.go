@@ -259,7 +259,7 @@ func TestAheadEndsWithTheGateway(t *testing.T) {
 		answer.Parse([]byte(`{"choices":[{"delta":{"content":"<think>hm</think>a"}}]}`))
 		said := c.warmer.Gather(asked)
 		said.Add(&answer, false)
-		c.warmer.Answered(warm.Ended{Request: asked, Said: said, Finished: true, Finish: openai.FinishStop})
+		c.warmer.Answered(warm.Ended{Request: asked, Answer: said, Finished: true, Finish: openai.FinishStop})
 		said.Release()
 	}
 	c.close()

@@ -38,8 +38,8 @@ type history struct {
 	foreseen bool
 }
 
-// Said gathers an answer as the client gets it.
-type Said struct {
+// AnswerRecorder gathers an answer as the client gets it.
+type AnswerRecorder struct {
 	text    budget.Held // what a JSON string of it has between its quotes
 	thought bool
 	// unfit: its messages cannot be written as the next turn will have them, or it is
@@ -47,12 +47,12 @@ type Said struct {
 	unfit bool
 }
 
-// maxSaidBytes is how long an answer may be that is put into a history.
-const maxSaidBytes = 1 << 20
+// maxAnswerBytes is how long an answer may be that is put into a history.
+const maxAnswerBytes = 1 << 20
 
 // Add takes in a chunk, or a whole answer; rewritten means that the client gets
 // another one in its place.
-func (s *Said) Add(c *openai.Chunk, rewritten bool) {
+func (s *AnswerRecorder) Add(c *openai.Chunk, rewritten bool) {
 	if s == nil {
 		return
 	}
@@ -63,12 +63,12 @@ func (s *Said) Add(c *openai.Chunk, rewritten bool) {
 	}
 	piece := c.Text[1 : len(c.Text)-1]
 	size := len(s.text.Data) + len(piece)
-	if size > maxSaidBytes {
+	if size > maxAnswerBytes {
 		s.unfit = true
 		return
 	}
 	if size > cap(s.text.Data) {
-		if s.text.Grow(int64(min(max(size, 2*cap(s.text.Data), 1<<10), maxSaidBytes))) != nil {
+		if s.text.Grow(int64(min(max(size, 2*cap(s.text.Data), 1<<10), maxAnswerBytes))) != nil {
 			s.unfit = true
 			return
 		}
@@ -77,7 +77,7 @@ func (s *Said) Add(c *openai.Chunk, rewritten bool) {
 }
 
 // Release gives back what was gathered.
-func (s *Said) Release() {
+func (s *AnswerRecorder) Release() {
 	if s != nil {
 		s.text.Release()
 	}
@@ -89,7 +89,7 @@ var thinkEnd = []byte("</think>")
 
 // thoughtful: the answer had a thought, which its template is likely to strip. What
 // came without one is kept by its engine as the next turn will have it.
-func (s *Said) thoughtful() bool { return s.thought || bytes.Contains(s.text.Data, thinkEnd) }
+func (s *AnswerRecorder) thoughtful() bool { return s.thought || bytes.Contains(s.text.Data, thinkEnd) }
 
 // historyOf is the history of a request and its answer, not yet written. It keeps of the
 // request what write needs, and weighs as much memory as it keeps from being freed.

@@ -115,26 +115,26 @@ func (w *Warmer) Wait() { w.active.Wait() }
 func (w *Warmer) Held() int64 { return w.memory.Used() }
 
 // Gather is where an answer of this request is gathered, nil where it is not worth it.
-func (w *Warmer) Gather(c *request.Request) *Said {
+func (w *Warmer) Gather(c *request.Request) *AnswerRecorder {
 	if !w.options.Ahead || !c.MayWarm() {
 		return nil
 	}
-	return &Said{text: budget.Held{Budget: &w.memory}}
+	return &AnswerRecorder{text: budget.Held{Budget: &w.memory}}
 }
 
 // Ended is a request that has ended.
 type Ended struct {
 	Request  *request.Request
-	Said     *Said  // its answer, as gather gave it
-	Finished bool   // the client has all of it
-	Finish   string // why the engine ended it
-	Thought  int    // tokens of it that were thought
+	Answer   *AnswerRecorder // its answer, as gather gave it
+	Finished bool            // the client has all of it
+	Finish   string          // why the engine ended it
+	Thought  int             // tokens of it that were thought
 }
 
 // Answered takes in that a request has ended. Nothing waits for what comes of it: the
 // history is written when an engine has time for it, not while the request has its place.
 func (w *Warmer) Answered(a Ended) {
-	s := a.Said
+	s := a.Answer
 	if !w.options.Ahead {
 		w.learnFrom(a)
 	}

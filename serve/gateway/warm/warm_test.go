@@ -45,8 +45,8 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-func TestSaid(t *testing.T) {
-	s := Said{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
+func TestAnswerRecorder(t *testing.T) {
+	s := AnswerRecorder{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
 	for _, chunk := range []string{
 		`{"choices":[{"delta":{"role":"assistant","content":""}}]}`, `{"choices":[{"delta":{"reasoning":"hm"}}]}`,
 		`{"choices":[{"delta":{"content":"a\ud83d"}}]}`, `{"choices":[{"delta":{"content":"\ude00\"b"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`,
@@ -58,7 +58,7 @@ func TestSaid(t *testing.T) {
 	if got := string(s.text.Data); got != `a\ud83d\ude00\"b` || !s.thoughtful() || s.unfit {
 		t.Errorf("gathered %s, thought %v, unfit %v", got, s.thought, s.unfit)
 	}
-	inline := Said{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
+	inline := AnswerRecorder{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
 	var c openai.Chunk
 	c.Parse([]byte(`{"choices":[{"message":{"content":"<think>hm</think>a"}}]}`))
 	if inline.Add(&c, false); !inline.thoughtful() {
@@ -68,13 +68,13 @@ func TestSaid(t *testing.T) {
 	if inline.Add(&c, false); !inline.unfit {
 		t.Error("a call of a tool is taken for a text")
 	}
-	long := Said{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
+	long := AnswerRecorder{text: budget.Held{Budget: &budget.Budget{Limit: 1 << 30}}}
 	c.Parse([]byte(`{"choices":[{"delta":{"content":"` + strings.Repeat("a", 700<<10) + `"}}]}`))
 	long.Add(&c, false)
-	if long.Add(&c, false); !long.unfit || long.text.Size() > maxSaidBytes {
+	if long.Add(&c, false); !long.unfit || long.text.Size() > maxAnswerBytes {
 		t.Errorf("%d bytes are held of an answer without end", long.text.Size())
 	}
-	poor := Said{text: budget.Held{Budget: &budget.Budget{Limit: 100}}}
+	poor := AnswerRecorder{text: budget.Held{Budget: &budget.Budget{Limit: 100}}}
 	if poor.Add(&c, false); !poor.unfit || poor.text.Size() != 0 {
 		t.Error("it holds what there is no memory for")
 	}
