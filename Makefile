@@ -111,9 +111,10 @@ replay: build ## the comparison of policies in docs/replay/policies, on held-out
 	rm docs/replay/policies/report.json # half a megabyte, which the command above makes again
 
 .PHONY: soak
-soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a cell whose parts are killed, an object cache whose are, prefixes under faults, simulated worlds, all tests shuffled and raced
+soak: build ## two agents for SOAK_MINUTES (10), flat in memory; as long each: a cell whose parts are killed, an object cache whose are, prefixes under faults, a disk that fails, tears and hangs, simulated worlds, all tests shuffled and raced
 	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run TestMemoryStaysFlat ./prove/chaos
 	MERIDIAN_BIN=$(CURDIR)/bin/meridian MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -tags real -count=1 -timeout 0 -v -run 'TestRealAnythingIsKilled|TestRealStoreIsKilled|TestRealPrefixesOutliveFaults' ./prove/storm
+	MERIDIAN_SOAK_MINUTES=$(SOAK_MINUTES) $(GO) test -count=1 -timeout 0 -v -run 'TestFaultsInTurns$$' ./keep/store/disk
 	$(GO) run ./cmd/meridian sim --minutes $(SOAK_MINUTES)
 	MERIDIAN_WORLD_SEEDS=$$((200 * $(SOAK_MINUTES))) $(GO) test -count=1 -timeout 0 -v -run 'TestGovernedWorlds$$' ./engine
 	@end=$$(( $$(date +%s) + 60 * $(SOAK_MINUTES) )); rounds=0; \

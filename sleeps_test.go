@@ -38,6 +38,7 @@ var sleeping = map[string]pauses{
 	"engine/worldtrouble_test.go":                {5, simulated},
 	"internal/until/until_test.go":               {1, simulated},
 	"keep/store/disk/bench_test.go":              {1, load},
+	"keep/store/disk/soak_test.go":               {3, "how long faults last, and how often clients ask"},
 	"keep/store/flood_test.go":                   {1, simulated},
 	"keep/store/reader_test.go":                  {1, simulated},
 	"keep/store/tier/opening_test.go":            {2, simulated},
