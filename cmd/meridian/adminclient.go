@@ -17,7 +17,7 @@ import (
 func adminClient(in *config.Config) (*http.Client, error) {
 	key := os.Getenv("MERIDIAN_ADMIN_KEY")
 	if key == "" {
-		key, _ = keyOfFile(in.Gateway.AdminKeyFile)
+		key = lineOfFile(in.Gateway.AdminKeyFile)
 	}
 	client := &http.Client{Transport: http.DefaultTransport.(*http.Transport).Clone()}
 	if in.Gateway.TLSCert != config.None {

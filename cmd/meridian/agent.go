@@ -28,14 +28,15 @@ type agentFlags struct {
 
 // doorFlags say who may come in where engines do.
 type doorFlags struct {
-	Door       string   `placeholder:"SOCKET" help:"Path of the engine door (default: door-NAME.sock in the state directory)."`
-	AllowUIDs  []uint32 `name:"allow-uids" placeholder:"UID" help:"Users besides this one whose engines may come; with door.allow_uids of the configuration."`
-	RequireLeg bool     `help:"Refuse requests of engines that no gateway of the cell has sent (also: door.require_leg)."`
+	Door            string   `placeholder:"SOCKET" help:"Path of the engine door (default: door-NAME.sock in the state directory)."`
+	AllowUIDs       []uint32 `name:"allow-uids" placeholder:"UID" help:"Users besides this one whose engines may come; with door.allow_uids of the configuration."`
+	RequireLeg      bool     `help:"Refuse hand-offs of engines that no gateway of the cell has asked for (also: door.require_leg)."`
+	RequireCacheLeg bool     `help:"Refuse to keep and to find what no gateway of the cell has asked for (also: door.require_cache_leg)."`
 }
 
 // options are the flags', and what the configuration says besides.
 func (d *doorFlags) options(in *config.Config, logger *slog.Logger) *node.Door {
-	return &node.Door{Governor: governingOptions(in, logger), Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg}
+	return &node.Door{Governor: governingOptions(in, logger), Socket: d.Door, AllowUIDs: append(d.AllowUIDs, in.Door.AllowUIDs...), RequireLeg: d.RequireLeg || in.Door.RequireLeg, RequireCacheLeg: d.RequireCacheLeg || in.Door.RequireCacheLeg}
 }
 
 // agentParts are what an agent has besides, each or none.

@@ -49,22 +49,31 @@ func keyOfEnvironment() string {
 	return key
 }
 
-// keyOfFile is the first key of a file, and what reads it in a shell.
+// keyOfFile is the first API key of a file, and what reads it in a shell.
 func keyOfFile(path string) (key, inShell string) {
-	if path == config.None {
+	line := lineOfFile(path)
+	if line == "" {
 		return "", ""
+	}
+	whole, err := filepath.Abs(path)
+	if err != nil {
+		whole = path
+	}
+	return strings.Fields(line)[0], "$(awk '!/^ *#/ && NF {print $1; exit}' " + quoted(whole) + ")" // behind it is whose it is
+}
+
+// lineOfFile is the first line of a file that says something, "" where there is none.
+func lineOfFile(path string) string {
+	if path == config.None {
+		return ""
 	}
 	text, _ := os.ReadFile(path) // the gateway complains, where it matters
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			whole, err := filepath.Abs(path)
-			if err != nil {
-				whole = path
-			}
-			return strings.Fields(line)[0], "$(awk '!/^ *#/ && NF {print $1; exit}' " + quoted(whole) + ")" // behind it is whose it is
+			return line
 		}
 	}
-	return "", ""
+	return ""
 }
 
 // client talks to the gateway at a URL.

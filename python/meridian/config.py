@@ -140,6 +140,7 @@ class Door:
 
     allow_uids: tuple[int, ...]
     require_leg: bool
+    require_cache_leg: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,9 +46,10 @@ def test_script(
     script = json.loads(path.read_text())
     options = script.pop("agent", {})
     assert set(script) == {"about", "steps"}
-    assert set(options) <= {"require_leg", "store", "governor"}
+    assert set(options) <= {"require_leg", "require_cache_leg", "store", "governor"}
     governor = "true" if options.get("governor") else "false"
     monkeypatch.setenv("MERIDIAN_GOVERNOR_ENABLED", governor)
+    monkeypatch.setenv("MERIDIAN_DOOR_REQUIRE_CACHE_LEG", "true" if options.get("require_cache_leg") else "false")
     required = ["--require-leg"] if options.get("require_leg") else []
     with contextlib.ExitStack() as running:
         if options.get("store"):

@@ -111,8 +111,9 @@ type Directory struct {
 
 // Door is the table [door].
 type Door struct {
-	AllowUIDs  []uint32 `toml:"allow_uids"`
-	RequireLeg bool     `toml:"require_leg"`
+	AllowUIDs       []uint32 `toml:"allow_uids"`
+	RequireLeg      bool     `toml:"require_leg"`
+	RequireCacheLeg bool     `toml:"require_cache_leg"`
 }
 
 // Gateway is the table [gateway].

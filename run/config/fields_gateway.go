@@ -12,9 +12,16 @@ var door = Section{
 		},
 		{
 			Name: "require_leg", Kind: Bool, Default: false,
-			Doc: "Whether an engine may hand over, take over, keep in the shared cache and find there only what a gateway of this cell has asked for, sealed with the cell's key.",
+			Doc: "Whether an engine may hand over and take over only what a gateway of this cell has asked for, sealed with the cell's key.",
 			Tune: "Set it to true where all requests come through the gateway: clients that reach an engine by themselves then cannot make it " +
-				"take or give another request's cache, nor keep anything. Engines hand legs on with what they keep and find; one whose software is older than that does neither.",
+				"take or give another request's cache.",
+		},
+		{
+			Name: "require_cache_leg", Kind: Bool, Default: false,
+			Doc: "Whether an engine may keep in the shared cache, and find there, only for requests that a gateway of this cell has sent it, sealed with the cell's key. " +
+				"What comes without that seal, where it may, takes the share of its engine.",
+			Tune: "Set it to true where all requests come through the gateway: clients that reach an engine by themselves then neither keep nor find anything. " +
+				"Engines that the gateway finds in the directory have a seal for each request and hand it on; one whose software is older than that, or that is listed in gateway.backend, keeps and finds less, or nothing.",
 		},
 	},
 }

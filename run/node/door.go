@@ -19,8 +19,9 @@ type Door struct {
 	Socket string
 	// AllowUIDs are the users besides the agent's own whose engines may come.
 	AllowUIDs []uint32
-	// RequireLeg refuses requests that no gateway of the cell has sent.
-	RequireLeg bool
+	// RequireLeg refuses hand-offs that no gateway of the cell has asked for, RequireCacheLeg to
+	// keep and find without one.
+	RequireLeg, RequireCacheLeg bool
 	// Governor is what engines are governed by that tell of their steps; nil: none is. The
 	// clock, the store and the sizes of blocks are filled in.
 	Governor *governing.Options
@@ -59,7 +60,7 @@ func (n *Agent) openDoor(ctx context.Context, o AgentOptions) error {
 	}
 	n.Door, err = doorserver.Open(ctx, doorserver.Options{
 		Agent: n.Agent, Cache: objects, Offload: kept, CacheTerms: terms, Transceiver: n.Transceiver, Relay: &relay, Directory: n.Directory, Socket: socket, VRAM: n.gpus,
-		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, LegKey: n.identity.Key.Derive(trust.ForGatewayLegs), Asked: n.History.LegAsked, Governor: governor, Logger: o.Logger,
+		AllowUIDs: o.Door.AllowUIDs, RequireLeg: o.Door.RequireLeg, RequireCacheLeg: o.Door.RequireCacheLeg, LegKey: n.identity.Key.Derive(trust.ForGatewayLegs), Asked: n.History.LegAsked, Governor: governor, Logger: o.Logger,
 	})
 	opened.Store(n.Door)
 	return err

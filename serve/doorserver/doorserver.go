@@ -65,10 +65,11 @@ type Options struct {
 	// AllowUIDs are the users besides this one whose engines may come. With any,
 	// the socket is open to all, and the kernel says who is at its other end.
 	AllowUIDs []uint32
-	// RequireLeg refuses what engines offer, accept, keep and find that no gateway of the
-	// cell made a leg for. A leg that is there is always checked, with LegKey.
-	RequireLeg bool
-	LegKey     [32]byte
+	// RequireLeg refuses what engines offer and accept that no gateway of the cell made a leg
+	// for, RequireCacheLeg what they keep and find. A leg that is there is always checked, with
+	// LegKey.
+	RequireLeg, RequireCacheLeg bool
+	LegKey                      [32]byte
 	// Asked, where given, is told of every leg that names its request, or is of a trace
 	// that is sampled, before what it asks for begins. It must not block.
 	Asked func(trust.Leg)

@@ -37,12 +37,12 @@ func (s *Server) mayUsePrefixes(c *conn, tokens int) *door.Problem {
 // or found is of no transfer that it could name.
 func (s *Server) tenantOf(e *engine, sealed []byte, what string) (string, *door.Problem) {
 	if len(sealed) == 0 {
-		if !s.options.RequireLeg {
+		if !s.options.RequireCacheLeg {
 			return "", nil
 		}
 		return "", &door.Problem{
 			Code: door.CodeLeg, Message: fmt.Sprintf("no leg came with %s, and this agent requires one", what),
-			Hint: "send requests through the cell's gateway, or set door.require_leg = false; an engine whose software hands no legs on with what it keeps and finds is older than that",
+			Hint: "send requests through the cell's gateway, or set door.require_cache_leg = false; an engine whose software hands no legs on with what it keeps and finds is older than that",
 		}
 	}
 	leg, err := trust.OpenLeg(sealed, s.options.LegKey)

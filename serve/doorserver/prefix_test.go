@@ -181,7 +181,7 @@ func newFoundCell(t *testing.T, fabric string) *foundCell {
 		c.offload.holders = append(c.offload.holders, holder{e, at, ends[0], ends[1]})
 	}
 	c.here = c.start("here", func(o *doorserver.Options) {
-		o.Offload, o.CacheTerms, o.RequireLeg = c.offload, door.CacheTerms{BlockTokens: 64, FindWait: 300 * time.Microsecond}, true
+		o.Offload, o.CacheTerms, o.RequireLeg, o.RequireCacheLeg = c.offload, door.CacheTerms{BlockTokens: 64, FindWait: 300 * time.Microsecond}, true, true
 		c.offload.relay = o.Relay
 	})
 	c.reader = c.engine("reader", c.here, decodeCut)
@@ -242,7 +242,7 @@ func TestLegsOfKeepsAndFinds(t *testing.T) {
 		c := newCell(t, "tcp")
 		offload := &fakeOffload{joined: make(map[string]bool)}
 		n := c.start("n", func(o *doorserver.Options) {
-			o.Offload, o.CacheTerms, o.RequireLeg = offload, door.CacheTerms{BlockTokens: 64}, requires
+			o.Offload, o.CacheTerms, o.RequireCacheLeg = offload, door.CacheTerms{BlockTokens: 64}, requires
 			offload.relay = o.Relay
 		})
 		e := c.engine("e", n, prefillCut)

@@ -31,7 +31,8 @@ import (
 type script struct {
 	About string
 	Agent struct {
-		RequireLeg bool `json:"require_leg"`
+		RequireLeg      bool `json:"require_leg"`
+		RequireCacheLeg bool `json:"require_cache_leg"`
 		Store      bool
 		Governor   bool
 	}
@@ -75,7 +76,7 @@ func TestScripts(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := newCell(t, "tcp").start("n", func(o *doorserver.Options) {
-				o.RequireLeg = s.Agent.RequireLeg
+				o.RequireLeg, o.RequireCacheLeg = s.Agent.RequireLeg, s.Agent.RequireCacheLeg
 				if s.Agent.Store {
 					o.Cache, o.Offload = newFakeCache(), shortOffload{o.Relay}
 					o.CacheTerms = door.CacheTerms{BlockTokens: 64, FindWait: 300 * time.Microsecond}
