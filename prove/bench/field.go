@@ -50,12 +50,17 @@ func Wanted[P comparableContender](asked []string, among []Peer[P]) (peers []Pee
 	return slices.DeleteFunc(among, func(p Peer[P]) bool { return must && !slices.Contains(asked, p.Name) }), must
 }
 
+// Absent says why it is not here; nil: it is.
+func (k *Peer[P]) Absent() *Absence {
+	if k.Missing == nil {
+		return nil
+	}
+	return k.Missing()
+}
+
 // start opens it, or says why it is not there.
 func (k *Peer[P]) start(ctx context.Context) (p P, absence *Absence) {
-	if k.Missing != nil {
-		absence = k.Missing()
-	}
-	if absence == nil {
+	if absence = k.Absent(); absence == nil {
 		opened, err := k.Open(ctx)
 		switch {
 		case err == nil:

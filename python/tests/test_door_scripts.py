@@ -49,7 +49,9 @@ def test_script(
     assert set(options) <= {"require_leg", "require_cache_leg", "store", "governor"}
     governor = "true" if options.get("governor") else "false"
     monkeypatch.setenv("MERIDIAN_GOVERNOR_ENABLED", governor)
-    monkeypatch.setenv("MERIDIAN_DOOR_REQUIRE_CACHE_LEG", "true" if options.get("require_cache_leg") else "false")
+    monkeypatch.setenv(
+        "MERIDIAN_DOOR_REQUIRE_CACHE_LEG", "true" if options.get("require_cache_leg") else "false"
+    )
     required = ["--require-leg"] if options.get("require_leg") else []
     with contextlib.ExitStack() as running:
         if options.get("store"):

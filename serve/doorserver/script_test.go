@@ -33,8 +33,8 @@ type script struct {
 	Agent struct {
 		RequireLeg      bool `json:"require_leg"`
 		RequireCacheLeg bool `json:"require_cache_leg"`
-		Store      bool
-		Governor   bool
+		Store           bool
+		Governor        bool
 	}
 	Steps []json.RawMessage
 }

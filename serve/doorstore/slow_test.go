@@ -116,7 +116,7 @@ func TestSlowMemoryIsToldOf(t *testing.T) {
 		if m := c.Metrics(); m.Overdue != 0 {
 			t.Errorf("in time, and %+v", m)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if m := c.Metrics(); m.Overdue != 1 || m.SlowPieces != 1 {
 			t.Errorf("%+v", m)

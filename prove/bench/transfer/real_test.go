@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"meridian/internal/require"
+	"meridian/prove/bench"
 )
 
 // peersDir is where `make peers` installs, seen from here.
@@ -15,20 +16,20 @@ const peersDir = "../../../.peers"
 // TestRealPeers measures beside each real peer; what it moved was verified, or
 // it would have been left out.
 func TestRealPeers(t *testing.T) {
-	for _, kind := range peers {
-		t.Run(kind.name, func(t *testing.T) {
+	for _, peer := range peersOf(Options{PeersDir: peersDir}, fabricKind{}) {
+		t.Run(peer.Name, func(t *testing.T) {
 			o := smallRun(t)
-			o.PeersDir, o.Peers = peersDir, []string{kind.name}
+			o.PeersDir, o.Peers = peersDir, []string{peer.Name}
 			o.Ops, o.Layouts = []string{"read", "write"}, []Layout{Scattered, Dense}
-			if absence := kind.missing(o); absence != nil {
-				require.Skip(t, kind.name, absence.Why+"; to have it: "+absence.Fix)
+			if absence := peer.Absent(); absence != nil {
+				require.Skip(t, peer.Name, absence.Why+"; to have it: "+absence.Fix)
 			}
 			report, err := Run(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, row := range report.Rows {
-				if ratio := row.Ratio[kind.name]; ratio == nil || *ratio <= 0 {
+				if ratio := row.Ratio[peer.Name]; ratio == nil || *ratio <= 0 {
 					t.Errorf("%s %s: ratio %v; absent: %v", row.Op, row.Layout, ratio, report.Absent)
 				}
 			}
