@@ -113,6 +113,11 @@ func (c *testCell) computesAhead(t *testing.T, tenant string) {
 // it may be a mistake that gives one tenant's share to another.
 func TestTenantsInKeyFiles(t *testing.T) {
 	c := newCell(t, 0, 1, func(o *Options) { o.APIKeys = []string{"one"} })
+	for _, line := range []string{"", " team", "\tteam"} { // whose key is empty
+		if err := c.SetAPIKeys([]string{line}); err == nil {
+			t.Errorf("%q lets in clients that send no key", line)
+		}
+	}
 	file := filepath.Join(t.TempDir(), "keys")
 	for text, ok := range map[string]bool{
 		"# keys\none team\ntwo\n": true, "one\tteam \n": true, "one my team\n": false, "one te\x01am\n": false, "one " + strings.Repeat("t", 65): false, "one \xff\n": false,

@@ -3,6 +3,7 @@ package edge
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -30,12 +31,13 @@ const MaxTenantBytes = 64
 // SplitKey reads a line that lets in who has a key: the key, and behind a space or a tab the name
 // of the tenant whose it is.
 func SplitKey(line string) (key, tenant string, err error) {
-	at := strings.IndexAny(line, " \t")
-	if at < 0 {
-		return line, "", nil
+	key = line
+	if at := strings.IndexAny(line, " \t"); at >= 0 {
+		key, tenant = line[:at], strings.TrimSpace(line[at:])
 	}
-	key, tenant = line[:at], strings.TrimSpace(line[at:])
 	switch {
+	case key == "":
+		return "", "", errors.New("an API key is empty, which would let in clients that send none")
 	case len(tenant) > MaxTenantBytes:
 		return "", "", fmt.Errorf("the name of a key's tenant has %d bytes, at most %d", len(tenant), MaxTenantBytes)
 	case !utf8.ValidString(tenant) || strings.ContainsFunc(tenant, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.IsSpace(r) }):
