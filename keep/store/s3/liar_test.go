@@ -30,6 +30,7 @@ func TestEndlessList(t *testing.T) {
 	}))
 	defer front.Close()
 	o := (&server{address: front.Listener.Addr().String(), bucket: "endless"}).options()
+	o.Timeout = time.Minute // it is the bytes that end it, however slow the machine is
 	b := open(t, o)
 	defer shut(t, b)
 	front.CloseClientConnections()
