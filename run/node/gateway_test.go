@@ -60,7 +60,7 @@ func fetch(t *testing.T, url, key, body string) (int, string) {
 func TestGatewayProcess(t *testing.T) {
 	o := gatewayOptions(t)
 	o.APIKeyFile = filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(o.APIKeyFile, []byte("# of the team\n\n  secret one  \nsecret-two\n"), 0o600); err != nil {
+	if err := os.WriteFile(o.APIKeyFile, []byte("# of the team\n\n  secret-one team  \nsecret-two\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	g, err := OpenGateway(t.Context(), o)
@@ -71,7 +71,7 @@ func TestGatewayProcess(t *testing.T) {
 		status, _ := fetch(t, "http://"+g.Addr()+"/v1/completions", key, `{"model":"m","prompt":"x"}`)
 		return status
 	}
-	for key, want := range map[string]int{"secret one": 200, "secret-two": 200, "# of the team": 401, "": 401} {
+	for key, want := range map[string]int{"secret-one": 200, "secret-two": 200, "secret-one team": 401, "# of the team": 401, "": 401} {
 		if got := ask(key); got != want {
 			t.Errorf("key %q: %d, want %d", key, got, want)
 		}
