@@ -62,7 +62,7 @@ def leg_of(params: Mapping[str, Any] | None) -> PrefillLeg | DecodeLeg | None:
 def seal_of(params: Mapping[str, Any] | None) -> bytes:
     """Return the gateway's word for a request, whatever it does here; empty where none can be read."""
     try:
-        return _bytes(params, _LEG) if params else b""
+        return _bytes(params, _LEG) if isinstance(params, Mapping) else b""
     except ValueError:
         return b""
 
