@@ -194,7 +194,8 @@ func manyObjects(t *testing.T, count int) {
 
 	c.elect(master.Mark{Owner: testOwner.Name, Incarnation: testOwner.Incarnation})
 	took("told to another master")
-	if want := (count + maxTold - 1) / maxTold; c.parts != want {
+	most := max(maxTold, count/(master.MaxParts*3/4)) // in one part
+	if want := (count + most - 1) / most; c.parts != want || want > master.MaxParts {
 		t.Errorf("%d parts, want %d", c.parts, want)
 	}
 	if n := c.found(count); n != count {
