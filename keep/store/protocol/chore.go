@@ -106,16 +106,22 @@ func (s *Server) tell(seq uint64) chore {
 	most, at := max(maxTold, s.objects.Entries()/(master.MaxParts*3/4)), uint64(0)
 	return func(kv.Instant) ([]Effect, bool) {
 		k.Serial = s.member.Serial()
-		if n := min(len(claimed), most); n > 0 {
-			k.Hashes, claimed = claimed[:n:n], claimed[n:]
-		} else {
-			k.Hashes = nil
-			at = s.objects.Hashes(at, most, func(hash uint64) { k.Hashes = append(k.Hashes, hash) })
-			k.Last = at == 0
+		var effects []Effect
+		part := func() {
+			said := k
+			k.Part++
+			effects = append(effects, Send{s.master, 0, &Keys{said}})
 		}
-		part := k
-		k.Part++
-		return []Effect{Send{s.master, 0, &Keys{part}}}, part.Last
+		for len(claimed) > 0 { // at once: a write that ends later is told of by a later serial
+			n := min(len(claimed), most)
+			k.Hashes, claimed = claimed[:n:n], claimed[n:]
+			part()
+		}
+		k.Hashes = nil
+		at = s.objects.Hashes(at, most, func(hash uint64) { k.Hashes = append(k.Hashes, hash) })
+		k.Last = at == 0
+		part()
+		return effects, k.Last
 	}
 }
 
