@@ -126,35 +126,25 @@ func (s *Server) tell(seq uint64) chore {
 }
 
 // obey drops what the master has given away, or all there is. What is being
-// written goes, too.
-func (s *Server) obey(order master.Order) chore {
-	keys, at, all := order.Keys, uint64(0), order.All
-	return func(now kv.Instant) (effects []Effect, over bool) {
-		s.collectDrops() // of these the master is to hear
-		n := min(len(keys), maxTold)
-		some := keys[:n:n]
-		keys = keys[n:]
-		if all {
-			at = s.objects.Hashes(at, maxTold, func(hash uint64) { some = append(some, hash) })
-			all = at != 0
-			if !all {
-				for _, w := range s.byNumber() {
-					some = append(some, w.plan.KeyHash)
-				}
-			}
+// written goes, too. That is one event, however long: a renewal between steps would have the
+// master say it anew, and an owner of many keys would begin for ever.
+func (s *Server) obey(now kv.Instant, order master.Order) (effects []Effect) {
+	s.collectDrops() // of these the master is to hear
+	keys := order.Keys
+	if order.All {
+		s.objects.Hashes(0, s.objects.Entries(), func(hash uint64) { keys = append(keys, hash) })
+		for _, w := range s.byNumber() {
+			keys = append(keys, w.plan.KeyHash)
 		}
-		for _, hash := range some {
-			s.objects.RemoveHash(hash)
-			if w := s.byKey[hash]; w != nil {
-				w.claimed = false
-				effects = append(effects, s.end(w, fmt.Errorf("%w: its owner was away, and the key was given to another", owner.ErrStale))...)
-			}
-		}
-		s.objects.Gone() // the master knows
-		if all || len(keys) > 0 {
-			return effects, false
-		}
-		s.member.Dropped(order.Seq)
-		return append(effects, s.Tick(now)...), true
 	}
+	for _, hash := range keys {
+		s.objects.RemoveHash(hash)
+		if w := s.byKey[hash]; w != nil {
+			w.claimed = false
+			effects = append(effects, s.end(w, fmt.Errorf("%w: its owner was away, and the key was given to another", owner.ErrStale))...)
+		}
+	}
+	s.objects.Gone() // the master knows
+	s.member.Dropped(order.Seq)
+	return append(effects, s.Tick(now)...)
 }

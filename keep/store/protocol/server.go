@@ -225,15 +225,8 @@ func (s *Server) onAnswer(now kv.Instant, from kv.Member, m *Answer) []Effect {
 	case order.Tell:
 		effects = s.command(now, s.tell(order.Seq))
 	case order.Drop:
-		// In one event, however long: a renewal between its steps has the master say it anew,
-		// and an owner of many keys would begin for ever.
 		s.chores.order = nil
-		obey := s.obey(order)
-		for over := false; !over; {
-			var said []Effect
-			said, over = obey(now)
-			effects = append(effects, said...)
-		}
+		effects = s.obey(now, order)
 	}
 	return append(effects, s.tickWaiting(now)...)
 }
